@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
-from headway.api.inputs import keyword_settings, one_text, several_images, several_texts, several_things
+from headway.api.inputs import keyword_settings, one_text, several_graphs, several_images, several_texts, several_things
 from headway.api.tables import Results, one_or_all
 from headway.config.toml import build
 from headway.errors import ConfigError
@@ -51,8 +51,10 @@ class Predictions(_Base):
         """The label of each text, or of each pair of texts: `model.classify("a dull film").label`.
 
         A model that reads images takes those: a path, the bytes of a file, an array, or an image of Pillow. A model of
-        images and texts chooses among `labels`, which are texts.
+        images and texts chooses among `labels`, which are texts. A model of graphs takes the names of their files, or
+        {"nodes": [{"tag": "C"}, {"tag": "O"}], "edges": [[0, 1]]}.
         """
+        from headway.config.networks.graph import GraphConfig
         from headway.tasks.classification.predict import classify
         from headway.tasks.image import reads_images
 
@@ -62,6 +64,13 @@ class Predictions(_Base):
             return Results(chosen) if many else chosen[0]
         if labels is not None:
             raise ConfigError("C004", "labels are for models of images and texts; this model has its own labels")
+        if isinstance(self.model.config, GraphConfig):
+            from headway.tasks.graph.predict import GraphPredictor
+
+            predictor = GraphPredictor(self)
+            graphs, many = several_graphs(texts)
+            results = predictor.predict([predictor.task.parse(graph) for graph in graphs])
+            return Results(results) if many else results[0]
         if reads_images(self.model.config):
             from headway.tasks.image_classification.predict import ImageClassificationPredictor
 

@@ -6,6 +6,7 @@ Letters: N nodes, E edges in both directions, F numbers, T columns of categories
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -59,9 +60,12 @@ class _Columns:
 
     @classmethod
     def learned(cls, rows: Iterable[Values]) -> _Columns:
-        """Which columns hold numbers, lists of numbers, or categories; and which categories there are."""
+        """Which columns hold numbers, lists of numbers, or categories; and which categories there are.
+
+        A column holds numbers if most of its values are some: the others are mistakes, which reading them will tell.
+        """
         seen: dict[str, dict[Any, None]] = {}
-        numeric: dict[str, bool] = {}
+        votes: dict[str, int] = {}
         lists: dict[str, int] = {}
         for row in rows:
             for name, value in row.items():
@@ -70,12 +74,12 @@ class _Columns:
                 elif value is not None:
                     seen.setdefault(name, {})[value if isinstance(value, str | int | float) else str(value)] = None
                     plain = not name.startswith(TAG) and parse_number(value) is not None
-                    numeric[name] = numeric.get(name, True) and plain
+                    votes[name] = votes.get(name, 0) + (1 if plain else -1)
         if (size := sum(lists.values())) > MOST_COLUMNS:
             raise DataError("D007", f"lists of nodes name {size:,} numbers; the limit is {MOST_COLUMNS:,}")
-        numbers = [name for name in numeric if numeric[name]]
+        numbers = [name for name, vote in votes.items() if vote > 0]
         numbers += [f"{name}:{i}" for name, last in lists.items() for i in range(last + 1)]
-        tags = [f"{name}={value}" for name in numeric if not numeric[name] for value in _common(seen[name])]
+        tags = [f"{name}={value}" for name, vote in votes.items() if vote <= 0 for value in _common(seen[name])]
         return cls(tuple(numbers), tuple(tags))
 
 
@@ -100,7 +104,13 @@ def learn_front(graphs: Sequence[Graph], front: NodesConfig) -> NodesConfig:
     )
     if lists or not nodes.numbers:
         return front
-    table = np.concatenate([_numbers(graph, graph.nodes, front.columns, "node") for graph in graphs])
+    tables = list[Floats]()
+    for graph in graphs:
+        with suppress(DataError):  # `graph_arrays` tells it
+            tables.append(_numbers(graph, graph.nodes, front.columns, "node"))
+    if not tables:
+        return front
+    table = np.concatenate(tables)
     mean, std = table.mean(0), table.std(0)
     std = np.where(std > 1e-6, std, 1.0)
     return replace(front, mean=tuple(map(float, mean)), std=tuple(map(float, std)))
