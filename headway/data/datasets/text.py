@@ -104,9 +104,9 @@ def train_or_load_tokenizer(folder: Path, data: DataConfig, texts: Corpus, *, ca
         size = data.vocab or DEFAULT_VOCAB_SIZE.get(data.tokenizer, 0)
         special = (END_OF_DOCUMENT,) if texts.multi_document else ()
         kind = data.tokenizer
-        if data.raw and kind == "bytes":  # a token for each byte, seen or not; in UTF-8 half of them would have two
-            kind, lines = "chars", iter([ALPHABET])
-        made = train_tokenizer(kind, lines, size, lower=data.lower, special=special)
+        one_each = data.raw and kind == "bytes"  # a token for each byte, seen or not; in UTF-8 half would have two
+        learned = [ALPHABET] if one_each else lines
+        made = train_tokenizer("chars" if one_each else kind, learned, size, lower=data.lower, special=special)
         (without_special_tokens(made, END_OF_DOCUMENT if texts.multi_document else "") if causal else made).save(folder)
     return load_tokenizer(folder)
 

@@ -41,7 +41,8 @@ def make_sound(seconds: int = 120, seed: int = 0) -> str:
         wave = sum(loud * np.sin(2 * np.pi * pitch * (i + 1) * time) for i, loud in enumerate(OVERTONES))
         parts.append(wave * np.exp(-4 * time) * 70)
     samples = np.concatenate(parts)
-    return np.clip(samples.round() + 128, 0, 255).astype(np.uint8).tobytes().decode(RAW)
+    raw: bytes = np.clip(samples.round() + 128, 0, 255).astype(np.uint8).tobytes()
+    return raw.decode(RAW)
 
 
 def make_file_types(each: int, length: int, seed: int = 0) -> list[LabeledText]:
@@ -55,15 +56,15 @@ def make_file_types(each: int, length: int, seed: int = 0) -> list[LabeledText]:
     for kind, paths in sorted(files.items()):
         chunks = list[LabeledText]()
         for number in range(4 * each):
-            path = paths[rng.randrange(len(paths))] if paths else None
-            if path is None or len(chunks) == each:
+            if not paths or len(chunks) == each:
                 break
+            path = paths[rng.randrange(len(paths))]
             raw = path.read_bytes()
             raw = gzip.compress(raw, mtime=0) if kind == PACKED else raw
             if len(raw) >= length:
                 start = rng.randrange(len(raw) - length + 1)
                 text = raw[start : start + length].decode(RAW)
-                chunks += [LabeledText(text, None, kind, str(path.name), number)] if text.strip("\0 \n") else []
+                chunks += [LabeledText(text, None, kind, path.name, number)] if text.strip("\0 \n") else []
         found += chunks if len(chunks) >= min(each, FEWEST_CHUNKS) else []
     rng.shuffle(found)
     return found

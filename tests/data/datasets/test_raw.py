@@ -105,7 +105,8 @@ SMALL = ("model.depth=1", "model.width=16", "model.heads=2", "train.steps=2", "t
 def test_bits_of_sound_are_counted_by_the_byte(tmp_path: Path) -> None:
     log: list[dict[str, Any]] = []
     (tmp_path / "a.raw").write_bytes(bytes(range(256)) * 20)
-    words = [*SMALL, f"data.train={tmp_path / 'a.raw'}", f"out={tmp_path}/runs", "data.length=32", "train.sample_every=2"]
+    data = (f"data.train={tmp_path / 'a.raw'}", "data.length=32")
+    words = [*SMALL, *data, f"out={tmp_path}/runs", "train.sample_every=2"]
     run = train(start("run", load_recipe("sound-bytes", words)[1]), lambda kind, **f: log.append({"event": kind, **f}))
     last = [event for event in log if event["event"] == "eval"][-1]
     count = len(bytes(range(256)) * 20) // 10

@@ -45,12 +45,14 @@ def test_tables_of_nodes_and_edges(tmp_path: Path) -> None:
     (folder,) = read(tmp_path)
     assert folder.edges.tolist() == graph.edges.tolist() and folder.nodes == graph.nodes
     assert [path.name for path in graph_files(str(tmp_path))] == ["nodes.csv", "edges.csv"]
-    assert [path.name for path in graph_files(f"{tmp_path}/nodes.csv,{tmp_path}/edges.csv")] == ["nodes.csv", "edges.csv"]
+    both = graph_files(f"{tmp_path}/nodes.csv,{tmp_path}/edges.csv")
+    assert [path.name for path in both] == ["nodes.csv", "edges.csv"]
 
 
 def test_several_graphs_in_tables(tmp_path: Path) -> None:
     nodes = "graph,id,tag\ng1,0,A\ng1,1,B\ng2,0,A\n"
-    write(tmp_path, nodes__csv=nodes, edges__csv="graph,source,target\ng1,0,1\n", graphs__csv="id,label\ng1,yes\ng2,no\n")
+    facts = "id,label\ng1,yes\ng2,no\n"
+    write(tmp_path, nodes__csv=nodes, edges__csv="graph,source,target\ng1,0,1\n", graphs__csv=facts)
     first, second = read(tmp_path)
     assert (first.label, second.label) == ("yes", "no") and [g.number for g in (first, second)] == [0, 1]
     assert first.edges.tolist() == [[0, 1]] and second.edges.tolist() == [] and len(second.nodes) == 1
@@ -110,7 +112,7 @@ def test_missing_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match=r"no such file: .*edges\.csv"):
         read(f"{tmp_path}/nodes.csv,{tmp_path}/edges.csv")
     write(tmp_path, T_A__txt="1, 2\n")
-    with pytest.raises(NotFoundError, match="T_graph_indicator.txt"):
+    with pytest.raises(NotFoundError, match=r"T_graph_indicator\.txt"):
         read(tmp_path)
 
 

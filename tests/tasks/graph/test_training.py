@@ -140,7 +140,7 @@ def test_folds_cover_all_graphs_once(tmp_path: Path) -> None:
         found = training(f"data.train={spec}", "graph.folds=3", f"graph.fold={fold}")
         parts = [found.train, found.valid_part, found.test_part]
         numbers = [[graph.graph.number for graph in part.graphs] for part in parts]  # type: ignore[union-attr]
-        assert sorted(sum(numbers, [])) == [*range(23)]
+        assert sorted(each for part in numbers for each in part) == [*range(23)]
         tested += numbers[2]
     assert sorted(tested) == [*range(23)]
     with pytest.raises(DataError, match="23 graphs cannot be split into 30 folds"):
