@@ -19,6 +19,25 @@ from headway.model.attention import Backend, Hook
 from headway.model.model import Output
 
 
+class GraphNorm(nn.Module):
+    """Each channel of a graph's nodes with a learned share of its mean taken away, and variance 1 (Cai et al. 2021).
+
+    In place of the batch norm of the GIN paper: padding does not count, and a graph does not depend on its batch.
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.share, self.weight = nn.Parameter(torch.ones(width)), nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor, attention_mask: Tensor) -> Tensor:
+        real = attention_mask[..., None].to(x.dtype)
+        count = real.sum(1, keepdim=True).clamp(min=1)
+        x = (x - self.share * (x * real).sum(1, keepdim=True) / count) * real
+        y: Tensor = self.weight * x * (x.square().sum(1, keepdim=True) / count + 1e-5).rsqrt() + self.bias
+        return y
+
+
 class GraphNetwork(GraphModel):
     """Layers in which a node reads its neighbours. A GIN adds up what it reads, and sums the nodes of a graph."""
 
@@ -27,7 +46,7 @@ class GraphNetwork(GraphModel):
         layers = config.encoder.n_layers
         self.layers = nn.ModuleList(_layer(config, i) for i in range(layers))
         gin = config.layer == "gin"
-        self.norms = nn.ModuleList(nn.LayerNorm(config.encoder.d_model) for _ in range(layers if gin else 0))
+        self.norms = nn.ModuleList(GraphNorm(config.encoder.d_model) for _ in range(layers if gin else 0))
         self.add_head()
 
     def forward(
@@ -52,16 +71,29 @@ class GraphNetwork(GraphModel):
             hidden = torch.rand(len(edges), device=x.device) < config.edge_dropout
             edges = edges.masked_fill(hidden[:, None], len(x) - 1)
         toward = edges.flip(1).T  # PyTorch Geometric: source, target
+        given = normalised(toward, len(x)) if config.layer == "gcn" else (toward,)
         for i, layer in enumerate(self.layers):
-            y = layer(F.dropout(x, config.encoder.dropout, self.training), toward)
+            y = layer(F.dropout(x, config.encoder.dropout, self.training), *given)
             if self.norms:
-                y = self.norms[i](y)
+                y = F.pad(self.norms[i](y[:-1].unflatten(0, shape), attention_mask).flatten(0, 1), (0, 0, 0, 1))
             last = config.level == "node" and i + 1 == len(self.layers)
             x = y if last and not self.norms else F.relu(y)  # the last layer of a GCN gives the logits of nodes
         hidden_states = (x[:-1] * real).unflatten(0, shape)
         if config.layer == "gin" and config.level == "graph":  # the head's mean becomes a sum
             hidden_states = hidden_states * attention_mask.sum(1).to(x.dtype)[:, None, None]
         return Output(hidden_states, attention_mask)
+
+
+def normalised(edges: Tensor, nodes: int) -> tuple[Tensor, Tensor]:
+    """Edges (2, E) with one from each node to itself, and their weights D^-½ (A + 1) D^-½.
+
+    PyTorch Geometric's own way has shapes that depend on the data, which a CUDA graph cannot hold.
+    """
+    itself = torch.arange(nodes, device=edges.device).expand(2, -1)
+    weights = torch.cat([(edges[0] != edges[1]).float(), torch.ones(nodes, device=edges.device)])
+    edges = torch.cat([edges, itself], 1)
+    scale = torch.zeros(nodes, device=edges.device).index_add(0, edges[1], weights).rsqrt()
+    return edges, scale[edges[0]] * weights * scale[edges[1]]
 
 
 def _layer(config: GraphConfig, number: int) -> Any:
@@ -73,7 +105,7 @@ def _layer(config: GraphConfig, number: int) -> Any:
         raise NotFoundError("F003", message, "pip install 'headway[graph]'") from None
     width = config.encoder.d_model
     if config.layer == "gcn":
-        layer = GCNConv(width, width)
+        layer = GCNConv(width, width, normalize=False)
         if number == 0 or (config.level == "node" and number == config.encoder.n_layers - 1):
             layer.lin = nn.Identity()
         return layer

@@ -1,8 +1,10 @@
 """GraphTransformer: attention between the nodes of a graph that knows how far apart they are.
 
 The bias of a pair of nodes, one per head, is learned for their distance and for the edge between them (Graphormer,
-Ying et al. 2021). Nodes that attend to near ones alone are computed pair by pair on a CPU, and as a block mask of
-FlexAttention on an accelerator. Letters: B graphs, N nodes, M width, H heads, D width of a head, E edges, P pairs.
+Ying et al. 2021). Nodes that attend to near ones alone are computed pair by pair on a CPU; on an accelerator as a mask,
+for large graphs as a block mask of FlexAttention.
+
+Letters: B graphs, N nodes, M width, H heads, D width of a head, E edges, P pairs.
 """
 
 from __future__ import annotations
@@ -24,6 +26,10 @@ from headway.model.masks import Layout
 from headway.model.model import Model, Output
 from headway.model.positions import make_embedding
 from headway.model.stack import Stack
+
+FLEX_NODES = 4096
+"""Nodes from which compiled steps on an accelerator skip blocks without near pairs. Uncompiled, FlexAttention would
+compute all pairs; and for fewer nodes so does a kernel that needs no compiling."""
 
 
 class NodeEmbedding(nn.Module):
@@ -216,7 +222,8 @@ class GraphTransformer(GraphModel):
             x = torch.cat([self.virtual.to(x.dtype).expand(len(x), 1, -1), x], 1)
             attention_mask = None if attention_mask is None else F.pad(attention_mask, (1, 0), value=True)
         layout = Layout.of(x.shape[1], attention_mask, x.device)
-        kernel = "flex" if self.config.hops and backend == "fused" and x.device.type != "cpu" else backend
+        blocks = graphs.pairs is not None and x.shape[1] >= FLEX_NODES and torch.compiler.is_compiling()
+        kernel: Backend = "flex" if blocks and backend == "fused" and x.device.type != "cpu" else backend
         hidden = self.encoder(x, layout, pairs=bias, backend=kernel, hook=scoped(hook, "encoder"))
         return Output(hidden, attention_mask)
 

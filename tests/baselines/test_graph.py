@@ -38,7 +38,7 @@ def graphs() -> list[Graph]:
     rng = np.random.default_rng(0)
     found = []
     for count in (4, 11, 7):
-        rows = [EdgeRow((int(a), int(b))) for a, b in rng.integers(0, count, (count, 2)) if a != b]
+        rows = [EdgeRow((int(a), int(b))) for a, b in rng.integers(0, count, (count, 2))]
         edges, values, _ = undirected(rows)
         found.append(Graph([{"tag": int(rng.integers(2))} for _ in range(count)], edges, values))
     return found
@@ -70,6 +70,7 @@ def test_a_gcn_of_nodes_is_the_published_one() -> None:
     table = torch.eye(len(arrays))
     for a, b in arrays.edges:
         table[a, b] = 1
+    assert (arrays.edges[:, 0] == arrays.edges[:, 1]).any(), "an edge from a node to itself is there once"
     scale = table.sum(1) ** -0.5
     table = scale[:, None] * table * scale
     x = model.source.tags.weight[arrays.tags[:, 0]]  # type: ignore[union-attr,index]
@@ -103,3 +104,18 @@ def test_without_the_package_an_error_prints_the_install_line(monkeypatch: pytes
     with pytest.raises(NotFoundError, match="torch_geometric") as caught:
         make_model(config("gin", "graph"))
     assert caught.value.code == "F003" and "headway[graph]" in caught.value.hint
+
+
+def test_the_norm_of_a_graph_is_that_of_the_package() -> None:
+    from torch_geometric.nn import GraphNorm as Theirs
+
+    from headway.baselines.graph import GraphNorm
+
+    ours, theirs = GraphNorm(6), Theirs(6)
+    with torch.no_grad():
+        for mine, other in ((ours.share, theirs.mean_scale), (ours.weight, theirs.weight), (ours.bias, theirs.bias)):
+            mine.copy_(torch.randn(6))
+            other.copy_(mine)
+    x, mask = torch.randn(2, 5, 6), torch.tensor([[True] * 5, [True] * 3 + [False] * 2])
+    expected = theirs(x[mask], torch.tensor([0] * 5 + [1] * 3))
+    torch.testing.assert_close(ours(x, mask)[mask], expected)

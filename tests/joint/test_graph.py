@@ -196,7 +196,10 @@ def test_configs_that_make_no_sense_are_refused() -> None:
 
 
 @pytest.mark.gpu
-def test_near_nodes_on_a_gpu_as_on_a_cpu() -> None:
+@pytest.mark.parametrize("least", [0, 4096])
+def test_near_nodes_on_a_gpu_as_on_a_cpu(least: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a block mask and as a mask."""
+    monkeypatch.setattr("headway.joint.graph.FLEX_NODES", least)
     given = config("node", hops=2)
     model, arrays = model_of(given), arrays_of(given)
     expected = logits(model, arrays)
