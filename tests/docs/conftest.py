@@ -30,7 +30,7 @@ INLINE = re.compile(r"(?<!`)`(headway [^`]+)`(?!`)")
 TASKS = {
     "lm": "lm", "chat": "chat", "mlm": "mlm", "classify": "classify", "tag": "tag", "answer": "answer",
     "embed": "embed", "images": "images", "dino": "dino", "diffusion": "diffusion", "contrastive": "contrastive",
-    "caption": "caption", "seq2seq": "translate", "task": "parity",
+    "caption": "caption", "seq2seq": "translate", "graph": "graph", "task": "parity",
 }  # fmt: skip
 """Page → the recipe whose run is `last` there; `lm` on other pages."""
 
@@ -176,6 +176,11 @@ def write_files(folder: Path) -> None:
     for name, line in (("a.en", "a small dog runs .\n"), ("a.de", "ein kleiner hund rennt .\n")):
         (folder / name).write_text(line * 20)
     write_photos(folder)
+    write_graphs(folder)
+    (folder / "recording.raw").write_bytes(bytes(range(256)) * 20)
+    for name in ("zeros", "counts"):
+        (folder / "files" / name).mkdir(parents=True)
+        (folder / "files" / name / "1.bin").write_bytes(bytes(2000) if name == "zeros" else bytes(range(256)) * 8)
     (folder / "logs").mkdir()
     with gzip.open(folder / "logs" / "one.jsonl.gz", "wt") as file:
         file.write("".join(json.dumps({"message": line}) + "\n" for line in book.splitlines()))
@@ -195,6 +200,32 @@ def write_photos(folder: Path) -> None:
     (folder / "photo.png").write_bytes(png(picture.pixels.transpose(1, 2, 0)))
     (folder / "photos.csv").write_text("\n".join([*lines, ""]))
     (folder / "captioned" / "metadata.csv").write_text("\n".join([*told, ""]))
+
+
+def write_graphs(folder: Path) -> None:
+    """Tables of one graph and of several, a collection, and rows with a graph in each."""
+    ring = "source,target\n" + "".join(f"{i},{(i + 1) % 20}\n" for i in range(20))
+    nodes = "id,tag,label\n" + "".join(f"{i},{'ab'[i % 2]},{'xy'[i % 2]}\n" for i in range(20))
+    for place in (folder, folder / "papers"):
+        place.mkdir(exist_ok=True)
+        (place / "nodes.csv").write_text(nodes)
+        (place / "edges.csv").write_text(ring)
+    (folder / "molecules").mkdir()
+    atoms = [f"{g},{g}-{i},C\n" for g in range(20) for i in range(3)]
+    (folder / "molecules" / "nodes.csv").write_text("".join(["graph,id,tag\n", *atoms]))
+    bonds = [f"{g}-0,{g}-{1 + g % 2}\n" for g in range(20)]
+    (folder / "molecules" / "edges.csv").write_text("".join(["source,target\n", *bonds]))
+    (folder / "molecules" / "graphs.csv").write_text("".join(["id,label\n", *(f"{g},{g % 2}\n" for g in range(20))]))
+    (folder / "MUTAG").mkdir()
+    parts = {
+        "A": "".join(f"{2 * g + 1}, {2 * g + 2}\n" for g in range(20)),
+        "graph_indicator": "".join(f"{1 + i // 2}\n" for i in range(40)),
+        "graph_labels": "1\n-1\n" * 10,
+    }
+    for name, text in parts.items():
+        (folder / "MUTAG" / f"MUTAG_{name}.txt").write_text(text)
+    rows = ({"graph": f"a:marked b:marked{' a-b' * (i % 2)}", "label": ["no path", "1 step"][i % 2]} for i in range(20))
+    (folder / "graphs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 class Workspace:
