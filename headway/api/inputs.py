@@ -91,6 +91,17 @@ def one_series(series: Any, steps: int | None, data: DataConfig, task: SeriesTas
     return task.parse_request({"values": series, "horizon": steps})
 
 
+def several_graphs(graphs: Any) -> tuple[list[Mapping[str, Any]], bool]:
+    """Graphs as tasks parse them, and whether there may be several; a graph is a dict, a text, or a path."""
+    many = not isinstance(graphs, str | os.PathLike | Mapping) and isinstance(graphs, Iterable)
+    found = list(graphs) if many else [graphs]
+    for number, graph in enumerate(found, start=1):
+        if not isinstance(graph, str | os.PathLike | Mapping):
+            message = f"number {number} of graphs is of type {type(graph).__name__}"
+            raise DataError("D001", message, '{"nodes": [{"tag": "C"}, {"tag": "O"}], "edges": [[0, 1]]}')
+    return [graph if isinstance(graph, Mapping) else {"input": os.fspath(graph)} for graph in found], many
+
+
 def several_things(things: Any) -> tuple[list[Any], bool]:
     """Images and texts of a list or any other iterable, and whether there may be several."""
     many = isinstance(things, Iterable) and not (

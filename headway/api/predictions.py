@@ -11,6 +11,7 @@ from headway.api.inputs import (
     keyword_settings,
     one_series,
     one_text,
+    several_graphs,
     several_images,
     several_sounds,
     several_texts,
@@ -62,9 +63,11 @@ class Predictions(_Base):
 
         A model that reads images takes those: a path, the bytes of a file, an array, or an image of Pillow. One that
         reads sounds takes a path, the bytes of a file, samples, or samples and their rate. One that reads both takes
-        images and, as `pairs`, their sounds. A model of images and texts chooses among `labels`, which are texts.
+        images and, as `pairs`, their sounds. A model of images and texts chooses among `labels`, which are texts. A
+        model of graphs takes the names of their files, or {"nodes": [{"tag": "C"}, {"tag": "O"}], "edges": [[0, 1]]}.
         """
         from headway.config.networks.fusion import FusionConfig
+        from headway.config.networks.graph import GraphConfig
         from headway.tasks.audio.task import reads_sounds
         from headway.tasks.classification.predict import classify
         from headway.tasks.image import reads_images
@@ -77,6 +80,13 @@ class Predictions(_Base):
             return self._of_both(texts, pairs)
         if labels is not None:
             raise ConfigError("C004", "labels are for models of images and texts; this model has its own labels")
+        if isinstance(self.model.config, GraphConfig):
+            from headway.tasks.graph.predict import GraphPredictor
+
+            predictor = GraphPredictor(self)
+            graphs, many = several_graphs(texts)
+            results = predictor.predict([predictor.task.parse(graph) for graph in graphs])
+            return Results(results) if many else results[0]
         if reads_images(self.model.config):
             from headway.tasks.image_classification.predict import ImageClassificationPredictor
 

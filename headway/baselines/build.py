@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from headway.baselines.convolutional import Convolutional
+from headway.baselines.graph import GraphNetwork
 from headway.baselines.recurrent import Recurrent
 from headway.config.model import ModelConfig
 from headway.config.networks.fusion import FusionConfig
+from headway.config.networks.graph import GraphConfig
 from headway.config.networks.kinds import AnyConfig
 from headway.config.networks.series import SeriesConfig
 from headway.config.networks.towers import TwoTowersConfig
 from headway.joint.distillation import Student
 from headway.joint.fusion import Fusion
+from headway.joint.graph import GraphTransformer
 from headway.joint.series import SeriesModel
 from headway.joint.towers import TwoTowers
 from headway.model.model import Model, Transformer
@@ -26,4 +29,6 @@ def make_model(config: AnyConfig) -> Model:
         return Fusion(config)
     if isinstance(config, SeriesConfig):
         return SeriesModel(config)
+    if isinstance(config, GraphConfig):
+        return GraphTransformer(config) if config.layer == "attention" else GraphNetwork(config)
     return Convolutional(config) if config.network == "conv" else Recurrent(config)

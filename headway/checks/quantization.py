@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headway.config.networks.baseline import BaselineConfig
-from headway.config.networks.fusion import FusionConfig
-from headway.config.networks.towers import TwoTowersConfig
 from headway.data.batching.windows import embedded_text, split_text
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError
@@ -46,16 +44,13 @@ def quantize_and_compare(model: Model, tokenizer: Tokenizer | None) -> Quantizat
     """Quantize the model in place; measure it before and after on the same text."""
     if isinstance(model.config, BaselineConfig):
         raise ConfigError("C004", f"quant = int8 is for transformers; this model is of kind {model.config.network}")
-    if isinstance(model.config, TwoTowersConfig):
-        raise ConfigError("C004", "quant = int8 is for single transformers; this model has two towers")
-    if isinstance(model.config, FusionConfig):
-        raise ConfigError("C004", "quant = int8 is for single transformers; this model reads images with sounds")
+    if not isinstance(model, Transformer):
+        raise ConfigError("C004", "quant = int8 is for single transformers; this model is of another kind")
     if model.config.quantization != "none":
         raise ConfigError("C004", f"quant = int8: the model is already quantized ({model.config.quantization})")
     generates = model.config.kind == "decoder" and model.config.lm is not None
     rows = _rows(model, tokenizer) if tokenizer is not None and generates else []
     size, loss = _bytes(model), _perplexity(model, rows)
-    assert isinstance(model, Transformer)
     quantize_(model)
     after = _perplexity(model, rows)
     both = None if loss is None or after is None else (loss, after)

@@ -472,8 +472,10 @@ class ModelConfig:
         return max_positions(self.output_front)
 
 
-def max_positions(front: FrontConfig) -> int | None:
+def max_positions(front: object) -> int | None:
     """The number of positions of a front end; None if nothing limits them."""
     if isinstance(front, PatchesConfig):
         return front.count + front.leading
+    if not isinstance(front, TokensConfig | FramesConfig):
+        return None
     return front.positions.length if front.positions.kind == "learned" else None

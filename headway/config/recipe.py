@@ -46,6 +46,9 @@ class DataConfig:
     """What to do about a row that cannot be used."""
     encoding: str = UTF_8
     """Encoding of text files: cp1252, latin-1, utf-16 …; a byte order mark in a file comes first."""
+    raw: bool = False
+    """Files are bytes of anything, not text: sound, programs, pictures. The tokenizer `bytes` then has a token for each
+    byte, and a classifier reads a folder for each label."""
     tokenizer: Literal["bytes", "chars", "words", "bpe", "wordpiece", "unigram"] = "bytes"
     """The tokenizer of a new model. chars and words are those of `train`; bpe (Sennrich et al. 2016), wordpiece
     (Schuster & Nakajima 2012) and unigram (Kudo 2018) learn subwords from it."""

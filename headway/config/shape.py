@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from headway.config.model import (
+    ClassifyHeadConfig,
     ConditionConfig,
     DenoiseHeadConfig,
     FramesConfig,
@@ -17,10 +18,12 @@ from headway.config.model import (
     RopeConfig,
     SpecialTokens,
     StackConfig,
+    TagHeadConfig,
     TokensConfig,
 )
 from headway.config.networks.baseline import BaselineConfig
 from headway.config.networks.fusion import FusionConfig, FusionMode
+from headway.config.networks.graph import GraphConfig, GraphShape, Level, NodesConfig, Problem
 from headway.config.networks.kinds import AnyConfig
 from headway.config.networks.series import Cell, SeriesConfig
 from headway.config.networks.towers import TwoTowersConfig
@@ -210,6 +213,31 @@ def series_config(
         positions="learned" if shape.positions == "learned" and not cell else "none",
         cell=cell,
         dropout=shape.dropout,
+    )
+
+
+def graph_config(
+    shape: ShapeConfig, graph: GraphShape, nodes: NodesConfig, level: Level, problem: Problem, labels: tuple[str, ...]
+) -> GraphConfig:
+    """A model of graphs: a transformer, or a network of the same width and depth that it is compared with."""
+    if shape.positions not in ("learned", "none") or shape.window:
+        raise ConfigError("C004", "model.positions and model.window are for text: nodes of a graph have no order")
+    virtual = graph.pool == "virtual" and graph.network == "transformer"
+    whole = ClassifyHeadConfig(
+        labels=len(labels), pool="first" if virtual else "mean", dropout=graph.dropout, several=problem == "multi"
+    )
+    return GraphConfig(
+        layer="attention" if graph.network == "transformer" else graph.network,
+        level=level,
+        problem=problem,
+        encoder=_stack(shape),
+        source=nodes,
+        distance=graph.distance,
+        hops=graph.hops,
+        edge_dropout=graph.edge_dropout,
+        classify=whole if level == "graph" else None,
+        tag=TagHeadConfig(labels=len(labels), dropout=graph.dropout) if level == "node" else None,
+        labels=labels,
     )
 
 

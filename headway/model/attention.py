@@ -46,6 +46,10 @@ def parameter_free_attention(x: Tensor) -> Tensor:
     return torch.softmax(x @ x.transpose(-1, -2), -1) @ x
 
 
+Kernel = Callable[[Tensor, Tensor, Tensor, float, float], Tensor]
+"""Attention output (B, H, T, D) of queries, keys, values, the scale of the scores, and dropout."""
+
+
 @dataclass(frozen=True)
 class AttentionBias:
     """Which keys each query may see and what is added to its attention scores; and the kernel that computes it."""
@@ -57,6 +61,8 @@ class AttentionBias:
     backend: Backend = "fused"
     block_mask: Any = None
     """flex: the block mask made from `tensor`."""
+    kernel: Kernel | None = None
+    """Computes the attention in place of the kernels, with its own bias: over few pairs of a long sequence."""
 
 
 def attention_weights(q: Tensor, k: Tensor, bias: AttentionBias, scale: float | None = None) -> Tensor:
@@ -94,6 +100,8 @@ def attend(
     q: Tensor, k: Tensor, v: Tensor, bias: AttentionBias, scale: float | None = None, dropout: float = 0.0
 ) -> Tensor:
     """Attention output (B, H, T, D): means of the values, weighted by the attention map."""
+    if bias.kernel is not None:
+        return bias.kernel(q, _expand_groups(q, k), _expand_groups(q, v), scale or q.shape[-1] ** -0.5, dropout)
     if bias.backend == "eager" or (bias.backend == "fused" and _few_queries(q, k)):
         weights = F.dropout(attention_weights(q, k, bias, scale), dropout)
         return weights @ _expand_groups(q, v)

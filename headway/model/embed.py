@@ -12,14 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headway.config.model import (
-    ConditionConfig,
-    FramesConfig,
-    FrontConfig,
-    PatchesConfig,
-    PositionConfig,
-    TokensConfig,
-)
+from headway.config.model import ConditionConfig, FramesConfig, FrontConfig, PatchesConfig, PositionConfig, TokensConfig
 from headway.errors import DataError
 from headway.kernels.linear import Linear
 from headway.model.masks import Layout

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from headway.config.model import InitConfig, ModelConfig
+from headway.config.networks.graph import GraphConfig
 from headway.model.attention import Attention
 from headway.model.embed import FrameEmbedding, PatchEmbedding, TokenEmbedding
 from headway.model.heads import DenoiseHead
@@ -16,7 +17,7 @@ from headway.model.stack import FeedForward, Residual, Stack
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, config: ModelConfig) -> None:
+def initialise(model: nn.Module, config: ModelConfig | GraphConfig) -> None:
     """Fill the weights in place. Norms and layer scales keep the values of their constructors."""
     if next(model.parameters(), torch.empty(0)).is_meta:
         return

@@ -39,12 +39,18 @@ class Layout:
 
 
 def self_attention_bias(
-    config: StackConfig, relative: RelativeBias | None, q: Layout, k: Layout, backend: Backend
+    config: StackConfig,
+    relative: RelativeBias | None,
+    q: Layout,
+    k: Layout,
+    backend: Backend,
+    pairs: Tensor | None = None,
 ) -> AttentionBias:
     """The bias of a self-attention. Without padding, packing or position bias, kernels need no mask at all."""
     queries, keys = q.positions.shape[1], k.positions.shape[1]
     special = relative is not None or config.alibi or config.sparse is not None
-    if q.attention_mask is None and k.attention_mask is None and config.window is None and not special:
+    plain = config.window is None and pairs is None and not special
+    if q.attention_mask is None and k.attention_mask is None and plain:
         if not config.causal or queries == 1:
             return AttentionBias(backend=backend)
         if queries == keys:
@@ -52,6 +58,7 @@ def self_attention_bias(
     same = _same_sequence(q.attention_mask, k.attention_mask)
     visible = _visible(config, q, k, same)
     bias = _score_bias(config, relative, q, k, same) if special else None
+    bias = bias if pairs is None else pairs if bias is None else bias + pairs
     if bias is not None and visible is not None:
         bias = bias.masked_fill(~visible, -torch.inf)
     return _with_backend(visible if bias is None else bias, backend)

@@ -28,15 +28,7 @@ from headway.model.embed import (
     TokenEmbedding,
     make_front,
 )
-from headway.model.heads import (
-    HEADS,
-    ClassifyHead,
-    DenoiseHead,
-    LMHead,
-    SpanHead,
-    TagHead,
-    make_head,
-)
+from headway.model.heads import HEADS, ClassifyHead, DenoiseHead, LMHead, SpanHead, TagHead, make_head
 from headway.model.init import initialise
 from headway.model.masks import Layout
 from headway.model.quantized import Int8Matrix, quantize_, stored_tensors

@@ -138,13 +138,19 @@ class Stack(nn.Module):
         memory_attention_mask: Tensor | None = None,
         cache: KVCacheLike | None = None,
         condition: Tensor | None = None,
+        pairs: Tensor | AttentionBias | None = None,
         backend: Backend = "fused",
         hook: Hook | None = None,
     ) -> Tensor:
-        """x (B, T, M) to (B, T, M). `repeated_positions` is added before every block but the first."""
+        """x (B, T, M) to (B, T, M). `repeated_positions` is added before every block but the first.
+
+        `pairs` (B, H, T, T) is added to the attention scores; an `AttentionBias` stands for all there is to add.
+        """
         config = self.config
         keys = layout if cache is None else _cached_layout(cache)
-        bias = self_attention_bias(config, self.relative, layout, keys, backend)
+        bias = pairs
+        if not isinstance(bias, AttentionBias):
+            bias = self_attention_bias(config, self.relative, layout, keys, backend, bias)
         angles = rotary_angles(config.rope, config.head_width, layout.positions) if config.rope else None
         cross_bias = (
             cross_attention_bias(layout.attention_mask, memory_attention_mask, backend) if config.cross else None

@@ -36,6 +36,7 @@ BUILT_IN = {
     "transcribe": "headway.tasks.transcribe.task:Transcribe",
     "forecast": "headway.tasks.forecast.task:Forecasting",
     "dynamics": "headway.tasks.dynamics.task:Dynamics",
+    "graph": "headway.tasks.graph.task:GraphTask",
 }
 """In this order a model without a recipe is asked what it can do: the first task that fits is what it is for."""
 

@@ -12,6 +12,7 @@ from headway.config.model import TokensConfig
 from headway.config.networks.kinds import AnyConfig
 from headway.config.recipe import DataConfig
 from headway.data.datasets.conll import is_conll, sentences_of
+from headway.data.datasets.raw import raw_files, read_raw
 from headway.data.files.columns import (
     HEADER_NAMES,
     PAIR,
@@ -25,7 +26,7 @@ from headway.data.files.columns import (
     named_together,
 )
 from headway.data.files.locate import file_format, find_files
-from headway.data.files.readers import Flaw, Row
+from headway.data.files.readers import EMPTY, Flaw, Row
 from headway.data.files.rows import BadRows, peek, text_flaw
 from headway.errors import DataError
 from headway.jsonfile import show
@@ -98,6 +99,9 @@ class _Reading:
     """Whether rows have the first text only, and the second comes from elsewhere."""
 
     def files(self, source: str, bad: BadRows) -> Iterator[Item]:
+        if self.data.raw:
+            yield from _raw(source, self.data.length, bad)
+            return
         for path in find_files(source):
             if self.task.splits_words and is_conll(path):
                 yield from _sentences(path, bad)
@@ -190,6 +194,15 @@ def score_line(text: str, result: Json) -> str:
     """How likely a text is, on one line."""
     numbers = f"{result['log_probability']:10.3f}  {result['tokens']:4} tokens"
     return f"{numbers}  perplexity {result['perplexity']:10.2f}  {text}"
+
+
+def _raw(source: str, length: int, bad: BadRows) -> Iterator[Item]:
+    """The first bytes of each file; where they are all alike blank, as of an empty file, they are no input."""
+    for path in raw_files(source):
+        if (text := read_raw(path, length)).strip():
+            yield Item(TextExample(text), str(path))
+        else:
+            reject(Flaw(str(path), 0, "the file is empty", code=EMPTY), bad)
 
 
 def _sentences(path: Path, bad: BadRows) -> Iterator[Item]:

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from headway.config.toml import to_dict
+from headway.data.datasets.raw import raw_files
 from headway.data.files.digest import file_content
 from headway.data.files.locate import file_format, on_disk
 from headway.data.tokenizers.tokenizer import Tokenizer
@@ -58,15 +59,21 @@ class Resumed:
 
 def data_record(recipe: Recipe) -> Record:
     """Every file of the recipe's data, in the order they are read: name, size, lines and SHA-256."""
-    task = get_task(recipe.task)
-    return {part: _files(task.files(spec)) for part in PARTS if (spec := getattr(recipe.data, part))}
+    return {part: _files(paths) for part in PARTS if (paths := _paths(recipe, part))}
 
 
 def data_stamp(recipe: Recipe) -> list[tuple[str, int, int]]:
     """Sizes and modification times of the data files: whether the files that were hashed are those that were read."""
-    task, specs = get_task(recipe.task), [spec for part in PARTS if (spec := getattr(recipe.data, part))]
-    states = [(str(path), on_disk(path).stat()) for spec in specs for path in task.files(spec)]
+    states = [(str(path), on_disk(path).stat()) for part in PARTS for path in _paths(recipe, part)]
     return [(name, state.st_size, state.st_mtime_ns) for name, state in states]
+
+
+def _paths(recipe: Recipe, part: str) -> list[Path]:
+    """The files of a part of the data."""
+    spec = getattr(recipe.data, part)
+    if not spec:
+        return []
+    return raw_files(spec) if recipe.data.raw else get_task(recipe.task).files(spec)
 
 
 def _files(paths: Sequence[Path]) -> list[Record]:

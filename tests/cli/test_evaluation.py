@@ -19,7 +19,7 @@ from headway.config.model import ClassifyHeadConfig, SpanHeadConfig, TagHeadConf
 from headway.config.recipe import ShapeConfig
 from headway.config.shape import encoder_config
 from headway.data.datasets.tags import labels_for
-from headway.data.synthetic.stories import make_sentences, make_stories
+from headway.data.synthetic.texts.stories import make_sentences, make_stories
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import DataError
 from headway.hub.folder import save_model

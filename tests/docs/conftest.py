@@ -36,7 +36,7 @@ TASKS = {
     "lm": "lm", "chat": "chat", "mlm": "mlm", "classify": "classify", "tag": "tag", "answer": "answer",
     "embed": "embed", "images": "images", "dino": "dino", "diffusion": "diffusion", "contrastive": "contrastive",
     "caption": "caption", "seq2seq": "translate", "task": "parity", "audio_classification": "audio_classification",
-    "transcribe": "transcribe", "fusion": "fusion", "forecast": "forecast", "dynamics": "dynamics",
+    "transcribe": "transcribe", "fusion": "fusion", "forecast": "forecast", "dynamics": "dynamics", "graph": "graph",
 }  # fmt: skip
 """Page → the recipe whose run is `last` there; `lm` on other pages."""
 
@@ -188,6 +188,11 @@ def write_files(folder: Path) -> None:
     write_clips(folder)
     write_talks(folder)
     write_tables(folder)
+    write_graphs(folder)
+    (folder / "recording.raw").write_bytes(bytes(range(256)) * 20)
+    for name in ("zeros", "counts"):
+        (folder / "files" / name).mkdir(parents=True)
+        (folder / "files" / name / "1.bin").write_bytes(bytes(2000) if name == "zeros" else bytes(range(256)) * 8)
     (folder / "logs").mkdir()
     with gzip.open(folder / "logs" / "one.jsonl.gz", "wt") as file:
         file.write("".join(json.dumps({"message": line}) + "\n" for line in book.splitlines()))
@@ -247,6 +252,32 @@ def write_tables(folder: Path) -> None:
         (folder / f"{name}.csv").write_text("\n".join([",".join(["date", *hours.columns]), *lines, ""]))
     lines = [f"{at / 20},{x},{y},{z}" for at, (x, y, z) in enumerate(states.tolist())]
     (folder / "states.csv").write_text("\n".join(["t,x,y,z", *lines, ""]))
+
+
+def write_graphs(folder: Path) -> None:
+    """Tables of one graph and of several, a collection, and rows with a graph in each."""
+    ring = "source,target\n" + "".join(f"{i},{(i + 1) % 20}\n" for i in range(20))
+    nodes = "id,tag,label\n" + "".join(f"{i},{'ab'[i % 2]},{'xy'[i % 2]}\n" for i in range(20))
+    for place in (folder, folder / "papers"):
+        place.mkdir(exist_ok=True)
+        (place / "nodes.csv").write_text(nodes)
+        (place / "edges.csv").write_text(ring)
+    (folder / "molecules").mkdir()
+    atoms = [f"{g},{g}-{i},C\n" for g in range(20) for i in range(3)]
+    (folder / "molecules" / "nodes.csv").write_text("".join(["graph,id,tag\n", *atoms]))
+    bonds = [f"{g}-0,{g}-{1 + g % 2}\n" for g in range(20)]
+    (folder / "molecules" / "edges.csv").write_text("".join(["source,target\n", *bonds]))
+    (folder / "molecules" / "graphs.csv").write_text("".join(["id,label\n", *(f"{g},{g % 2}\n" for g in range(20))]))
+    (folder / "MUTAG").mkdir()
+    parts = {
+        "A": "".join(f"{2 * g + 1}, {2 * g + 2}\n" for g in range(20)),
+        "graph_indicator": "".join(f"{1 + i // 2}\n" for i in range(40)),
+        "graph_labels": "1\n-1\n" * 10,
+    }
+    for name, text in parts.items():
+        (folder / "MUTAG" / f"MUTAG_{name}.txt").write_text(text)
+    rows = ({"graph": f"a:marked b:marked{' a-b' * (i % 2)}", "label": ["no path", "1 step"][i % 2]} for i in range(20))
+    (folder / "graphs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 class Workspace:

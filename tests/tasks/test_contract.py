@@ -57,6 +57,7 @@ MORE = {
     "diffusion": ("diffusion.eval_images=8", "diffusion.steps=2"),
     "forecast": ("forecast.look_back=24", "forecast.horizon=8", "forecast.patch=8", "forecast.stride=4"),
     "dynamics": ("dynamics.look_back=4", "dynamics.trajectories=8", "dynamics.length=24", "dynamics.horizon=8"),
+    "graph": ("graph.positions=4",),
     "dino": ("dino.outputs=16", "dino.hidden=16", "dino.bottleneck=8"),
 }
 INPUTS: dict[str, list[Any]] = {
@@ -66,6 +67,7 @@ INPUTS: dict[str, list[Any]] = {
     "diffusion": [{"input": "circle"}, {"input": "ring"}, {"input": "none"}],
     "dynamics": [{"input": "1 2 20"}, {"input": "1 2 20; 2 3 21"}, {"input": "drawn:7"}],
     "forecast": [{"input": " ".join(str((i * k) % 7 + i / 10) for i in range(24 + k))} for k in (1, 2, 3)],
+    "graph": [{"input": "a:marked b c:marked a-b b-c"}, {"input": '{"nodes": ["", "marked"], "edges": []}'}],
 }
 """Task → inputs for it; other tasks take any text."""
 TRAINING: dict[str, list[Any]] = {
@@ -77,6 +79,7 @@ TRAINING: dict[str, list[Any]] = {
     "seq2seq": [{"source": "a dog runs", "target": "ein hund rennt"}] * 2,
     "parity": [{"numbers": [1, 2], "label": "odd"}] * 2,
     "diffusion": [{"image": "0.png", "label": "circle"}, {"image": "1.png", "label": "ring"}],
+    "graph": [{"nodes": ["marked", "marked"], "edges": [[0, 1]], "label": "1 step"}, {"nodes": 2, "label": "no path"}],
 }
 """Task → rows that it is trained on."""
 TEXTS = [{"input": "a dog runs in the garden"}, {"input": "mr gorven said it rained"}, {"input": "no"}]

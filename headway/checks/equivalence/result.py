@@ -33,6 +33,7 @@ MEANINGS = {
     "segments matter": "the second text of a pair is told from the first",
     "spare rows closed": "rows that round up the vocabulary are never predicted or saved",
     "LoRA merged = beside": "an adapter gives the same merged and beside its matrix",
+    "near pairs = dense": "attention over near nodes is attention over all of them with a mask",
     "maps = eager weights": "attention maps show the weights that were used",
     "saved = loaded": "a saved model is the same when it is loaded",
     "tied = one matrix": "tied matrices stay one matrix",

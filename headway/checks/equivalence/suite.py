@@ -16,6 +16,7 @@ from torch import Tensor
 
 from headway.checks.equivalence import beam, decoding, text, weights
 from headway.checks.equivalence.fusion import FusionChecks
+from headway.checks.equivalence.graph import GraphChecks
 from headway.checks.equivalence.reference import (
     LARGEST,
     ROUNDING,
@@ -28,6 +29,7 @@ from headway.checks.equivalence.reference import (
     too_short,
 )
 from headway.checks.equivalence.result import TOLERANCE, CheckResult, Outcome, max_difference, skip
+from headway.checks.equivalence.series import SeriesChecks
 from headway.config.model import FramesConfig, PatchesConfig, TokensConfig, max_positions
 from headway.config.networks.baseline import BaselineConfig
 from headway.config.networks.kinds import AnyConfig
@@ -36,6 +38,7 @@ from headway.errors import HeadwayError
 from headway.hub.convert import dump_tensors
 from headway.hub.folder import load_model, save_model
 from headway.joint.fusion import Fusion
+from headway.joint.graph import GraphModel
 from headway.joint.series import SeriesModel
 from headway.joint.towers import TwoTowers
 from headway.model.model import Model, Output, Transformer, evaluating
@@ -44,6 +47,12 @@ from headway.progress import bar
 LENGTHS = (5, 37, 22)
 """Lengths of the sequences: different, and one longer than T5's exact position buckets."""
 Check = Callable[[], Outcome]
+BESIDE: tuple[tuple[type, Callable[..., FusionChecks | SeriesChecks | GraphChecks]], ...] = (
+    (Fusion, FusionChecks),
+    (SeriesModel, SeriesChecks),
+    (GraphModel, GraphChecks),
+)
+"""The checks of models beside the transformer, which read neither tokens nor images alone."""
 
 
 @torch.no_grad()  # on a generator it gives the caller its own mode back between two results
@@ -54,15 +63,12 @@ def check_model(
     if isinstance(model, TwoTowers):
         yield from _check_towers(model, compiled, seed)
         return
-    if isinstance(model, Fusion):
+    beside = next((checks for kind, checks in BESIDE if isinstance(model, kind)), None)
+    if beside is not None:
         with evaluating(model):
-            for name, check in FusionChecks(model, seed).table(compiled):
+            for name, check in beside(model, seed).table(compiled):
                 yield _result(name, check)
         yield _result("saved = loaded", lambda: _saved(model, _loaded(model)))
-        return
-    if isinstance(model, SeriesModel):
-        with evaluating(model):
-            yield from _check_series(model, compiled, seed)
         return
     with evaluating(model):
         checks = _ModelChecks(model, tokenizer, seed)
@@ -78,27 +84,6 @@ def _check_towers(model: TwoTowers, compiled: bool, seed: int) -> Iterator[Check
         for result in check_model(getattr(model, name), compiled=compiled, seed=seed):
             yield replace(result, name=f"{name}: {result.name}")
     yield _result("saved = loaded", lambda: _saved(model, _loaded(model)))
-
-
-def _check_series(model: SeriesModel, compiled: bool, seed: int) -> Iterator[CheckResult]:
-    """Forecasts of random windows, each computed alone; every other path must give the same."""
-    config, like = model.config, next(model.parameters())
-    count = config.channels or config.affine or 2
-    made = torch.randn(len(LENGTHS), config.look_back, count, generator=torch.Generator().manual_seed(seed))
-    windows, steps = made.to(like.device, like.dtype), config.horizon + config.patch
-    alone = torch.cat([model.forecast(window[None], steps) for window in windows])
-    limit = TOLERANCE[like.dtype] * max(1.0, float(alone.abs().max()))
-
-    def same(make: Callable[[], Tensor]) -> Outcome:
-        return Outcome(max_difference(make(), alone), limit)
-
-    yield _result("batch = single", lambda: same(lambda: model.forecast(windows, steps)))
-    if config.decoder is not None and not config.cell:
-        yield _result("cached = uncached", lambda: same(lambda: model.forecast(windows, steps, cached=False)))
-    yield _result("saved = loaded", lambda: _saved(model, _loaded(model)))
-    if compiled and (like.device.type != "cpu" or shutil.which("g++") or shutil.which("clang++")):
-        once = torch.compile(model.forecast)
-        yield _result("compiled = eager", lambda: same(lambda: once(windows, steps)))
 
 
 def _loaded(model: Model) -> Model:

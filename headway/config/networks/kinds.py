@@ -7,10 +7,11 @@ from collections.abc import Collection
 from headway.config.model import ModelConfig
 from headway.config.networks.baseline import BaselineConfig
 from headway.config.networks.fusion import FusionConfig
+from headway.config.networks.graph import GraphConfig
 from headway.config.networks.series import SeriesConfig
 from headway.config.networks.towers import TwoTowersConfig
 
-BesideConfig = BaselineConfig | TwoTowersConfig | FusionConfig | SeriesConfig
+BesideConfig = BaselineConfig | TwoTowersConfig | FusionConfig | SeriesConfig | GraphConfig
 """The config of a model beside the single transformer."""
 AnyConfig = ModelConfig | BesideConfig
 """The config of any model. Code for all models uses what all have in common; mypy checks it."""
@@ -20,6 +21,7 @@ MARKS: dict[str, type[BesideConfig]] = {
     "projection": TwoTowersConfig,
     "fusion": FusionConfig,
     "look_back": SeriesConfig,
+    "hops": GraphConfig,
 }
 """A field that only this kind of config has."""
 

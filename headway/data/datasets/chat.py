@@ -18,7 +18,7 @@ from headway.data.files.columns import MESSAGES, PROMPT, RESPONSE, TOGETHER, Rol
 from headway.data.files.readers import Flaw, Row
 from headway.data.files.rows import BadRows, read_examples
 from headway.data.profile.lengths import quantile_99
-from headway.data.synthetic.chat import make_conversations
+from headway.data.synthetic.texts.chat import make_conversations
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, DataError
 from headway.jsonfile import show

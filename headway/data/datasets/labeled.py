@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 from headway.config.recipe import DataConfig
+from headway.data.datasets.raw import CHUNKS, raw_chunks, raw_files, read_raw
 from headway.data.files.columns import LABEL, PAIR, TEXT, find_columns
-from headway.data.files.readers import NUMBER, Flaw, Row
+from headway.data.files.readers import EMPTY, NUMBER, Flaw, Row
 from headway.data.files.rows import BadRows, brief, read_examples, text_flaw
 from headway.errors import DataError, counted
 from headway.jsonfile import show
@@ -60,8 +61,21 @@ class LabeledText:
 
 
 def read_labeled(spec: str, data: DataConfig, bad: BadRows) -> list[LabeledText]:
-    """Read all rows of a spec that have a text and a label."""
+    """Read all rows of a spec that have a text and a label; of raw files, chunks labelled by their folder."""
+    if data.raw:
+        return _read_raw(spec, data.length, bad)
     return list(read_examples(spec, (TEXT, PAIR, LABEL), _parse_row, "labelled texts", data, bad))
+
+
+def _read_raw(spec: str, length: int, bad: BadRows) -> list[LabeledText]:
+    """Chunks of files in a folder for each label; `line` counts the chunks of a file."""
+    found = list[LabeledText]()
+    for path in raw_files(spec):
+        chunks = list(raw_chunks(read_raw(path, CHUNKS * length), length))
+        if not chunks:
+            bad.add(Flaw(str(path), 0, "the file is empty", code=EMPTY))
+        found += [LabeledText(text, None, path.parent.name, str(path), i) for i, text in enumerate(chunks, start=1)]
+    return found
 
 
 def _parse_row(row: Row, text: str, pair: str, label: str) -> LabeledText | Flaw:

@@ -9,7 +9,7 @@ from headway.config.recipe import DataConfig
 from headway.data.files.columns import ANCHOR, POSITIVE, SCORE, value_type
 from headway.data.files.readers import Flaw, Row
 from headway.data.files.rows import BadRows, brief, read_examples, text_flaw
-from headway.data.synthetic.paraphrases import make_paraphrases
+from headway.data.synthetic.texts.paraphrases import make_paraphrases
 from headway.errors import DataError
 from headway.jsonfile import show
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headway.config.recipe import UTF_8, DataConfig
 from headway.data.batching.token_store import TokenStore, open_store
 from headway.data.batching.windows import embedded_text
+from headway.data.datasets.raw import ALPHABET, raw_files, raw_key, read_raw
 from headway.data.files.digest import fingerprint
 from headway.data.files.locate import file_format, find_files
 from headway.data.files.rows import BadRows, documents
+from headway.data.synthetic.byte_files import make_sound
 from headway.data.tokenizers.tokenizer import Tokenizer, load_tokenizer
 from headway.data.tokenizers.train import train_tokenizer
 
@@ -33,10 +35,14 @@ class Corpus:
     """Identifies the content: equal keys mean equal documents."""
     multi_document: bool
     """Whether there are several documents, so that END_OF_DOCUMENT must separate them."""
+    raw: bool = False
+    """Whether a character stands for a byte (data.raw)."""
 
 
 def read_corpus(spec: str, data: DataConfig, bad: BadRows | None = None) -> Corpus:
-    """Return the corpus of a spec; for an empty spec it is the text of Python's language reference."""
+    """Return the corpus of a spec; without one it is the text of Python's language reference, or made-up sound."""
+    if data.raw:
+        return _raw_corpus(spec)
     if not spec:
         text = embedded_text()
         return Corpus(lambda: iter([text]), hashlib.sha256(text.encode()).hexdigest(), False)
@@ -52,6 +58,15 @@ def read_corpus(spec: str, data: DataConfig, bad: BadRows | None = None) -> Corp
     return Corpus(read, key, multi_document)
 
 
+def _raw_corpus(spec: str) -> Corpus:
+    """The bytes of files, each of them a document; for an empty spec, 8-bit sound."""
+    if not spec:
+        sound = make_sound()
+        return Corpus(lambda: iter([sound]), hashlib.sha256(sound.encode()).hexdigest(), False, raw=True)
+    files = raw_files(spec)
+    return Corpus(lambda: map(read_raw, files), f"{raw_key(spec)} raw", len(files) > 1, raw=True)
+
+
 def corpus_of_lines(texts: Sequence[str]) -> Corpus:
     """A corpus of texts in memory, one per line, to train a tokenizer on."""
     return Corpus(lambda: (f"{text}\n" for text in texts), "", False)
@@ -64,17 +79,19 @@ def hold_out(texts: Corpus, share: float = HELD_OUT) -> tuple[Corpus, Corpus]:
     if not texts.multi_document:
         first, second = slice(None, cut), slice(cut, None)
         return (
-            Corpus(lambda: (text[first] for text in texts.read()), f"{texts.key}[:{cut}]", False),
-            Corpus(lambda: (text[second] for text in texts.read()), f"{texts.key}[{cut}:]", False),
+            replace(texts, read=lambda: (text[first] for text in texts.read()), key=f"{texts.key}[:{cut}]"),
+            replace(texts, read=lambda: (text[second] for text in texts.read()), key=f"{texts.key}[{cut}:]"),
         )
     place, seen = 0, 0
     while place < len(lengths) - 1 and (place == 0 or seen + lengths[place] <= cut):
         seen += lengths[place]
         place += 1
-    return (
-        Corpus(lambda: (t for i, t in enumerate(texts.read()) if i < place), f"{texts.key}[:d{place}]", True),
-        Corpus(lambda: (t for i, t in enumerate(texts.read()) if i >= place), f"{texts.key}[d{place}:]", True),
+    before, after = (
+        lambda: (t for i, t in enumerate(texts.read()) if i < place),
+        lambda: (t for i, t in enumerate(texts.read()) if i >= place),
     )
+    keys = f"{texts.key}[:d{place}]", f"{texts.key}[d{place}:]"
+    return replace(texts, read=before, key=keys[0]), replace(texts, read=after, key=keys[1])
 
 
 def train_or_load_tokenizer(folder: Path, data: DataConfig, texts: Corpus, *, causal: bool = False) -> Tokenizer:
@@ -86,7 +103,10 @@ def train_or_load_tokenizer(folder: Path, data: DataConfig, texts: Corpus, *, ca
         lines = (line for text in texts.read() for line in text.splitlines(keepends=True))
         size = data.vocab or DEFAULT_VOCAB_SIZE.get(data.tokenizer, 0)
         special = (END_OF_DOCUMENT,) if texts.multi_document else ()
-        made = train_tokenizer(data.tokenizer, lines, size, lower=data.lower, special=special)
+        kind = data.tokenizer
+        one_each = data.raw and kind == "bytes"  # a token for each byte, seen or not; in UTF-8 half would have two
+        learned = [ALPHABET] if one_each else lines
+        made = train_tokenizer("chars" if one_each else kind, learned, size, lower=data.lower, special=special)
         (without_special_tokens(made, END_OF_DOCUMENT if texts.multi_document else "") if causal else made).save(folder)
     return load_tokenizer(folder)
 
@@ -108,4 +128,5 @@ def tokenize_corpus(texts: Corpus, tokenizer: Tokenizer) -> TokenStore:
     end = tokenizer.special.get("eos") if texts.multi_document else None
     if texts.multi_document and end is None:
         end = tokenizer.backend.token_to_id(END_OF_DOCUMENT)
-    return open_store(texts.read, tokenizer, key=texts.key, end=end, begin=tokenizer.prefix_ids)
+    store = open_store(texts.read, tokenizer, key=texts.key, end=end, begin=tokenizer.prefix_ids)
+    return replace(store, byte_count=sum(map(len, texts.read()))) if texts.raw else store

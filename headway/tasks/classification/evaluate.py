@@ -13,6 +13,7 @@ import numpy as np
 
 from headway.data.batching.permutation import Index
 from headway.data.datasets.labeled import Kind, Labeled
+from headway.data.datasets.raw import printable
 from headway.tasks.metrics import classification as metrics
 from headway.tasks.metrics.bootstrap import DRAWS, Evaluation, Interval
 from headway.tasks.metrics.classification import Counts, Numbers
@@ -195,7 +196,7 @@ def _worst(results: ClassificationResults, rows: Sequence[Labeled]) -> list[dict
 
 def shortened(row: Labeled) -> str:
     """The beginning of what was read, on one line."""
-    text = " ".join(row.shown.split())
+    text = printable(" ".join(row.shown.split()))
     return text if len(text) <= LETTERS else text[:LETTERS] + "…"
 
 

@@ -5,6 +5,7 @@ Letters: B texts of a batch, N examples, L labels.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -34,7 +35,8 @@ from headway.data.datasets.labeled import (
 )  # fmt: skip
 from headway.data.datasets.text import Corpus, corpus_of_lines
 from headway.data.files.rows import BadRows, fingerprint
-from headway.data.synthetic.reviews import make_reviews
+from headway.data.synthetic.byte_files import make_file_types
+from headway.data.synthetic.texts.reviews import make_reviews
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, DataError, counted
 from headway.hub.tables import FAMILIES
@@ -59,6 +61,8 @@ from headway.tasks.training import ScoredTraining, TaskContext, short_text
 
 GENERATED = 4000
 """Reviews that are made up where no file is given."""
+CHUNKS_OF_KIND = 600
+"""Chunks of each kind of file that are taken where raw files are learned and none are given."""
 SAMPLES = 6
 MOST_APART = 6
 """Texts that may all have different labels: more, and the labels are names, numbers or texts of another kind."""
@@ -94,7 +98,7 @@ class ClassificationTraining(ScoredTraining[Part]):
     @classmethod
     def prepare(cls, context: TaskContext) -> ClassificationTraining:
         recipe, data, bad = context.recipe, context.recipe.data, BadRows(context.recipe.data.bad_rows)
-        rows = read_labeled(data.train, data, bad) if data.train else make_reviews(GENERATED)
+        rows = read_labeled(data.train, data, bad) if data.train else made_up(data)
         kind = label_kind(rows, recipe.settings.kind)
         _check_settings(recipe.settings, kind)
         rows = parse_labels(rows, kind, bad, data.label)
@@ -103,7 +107,7 @@ class ClassificationTraining(ScoredTraining[Part]):
         train, valid = (rows, _read(data.valid, data, kind, labels, bad)) if data.valid else hold_out(rows)
         has_pairs([*train, *valid])
         tokenizer = context.tokenizer(_texts(train))
-        digest = fingerprint(data.train) if data.train else f"reviews {GENERATED}"
+        digest = _digest(data, rows)
         first, second = (make_part(p, tokenizer, kind, labels, data.length, recipe) for p in (train, valid))
         return cls(recipe, tokenizer, kind, labels, first, second, context.about(digest, bad))
 
@@ -245,11 +249,23 @@ class ClassificationTraining(ScoredTraining[Part]):
         if spec:
             rows = _read(spec, data, kind, labels, bad)
         else:
-            every = read_labeled(data.train, data, bad) if data.train else make_reviews(GENERATED)
+            every = read_labeled(data.train, data, bad) if data.train else made_up(data)
             rows = with_known_labels(hold_out(parse_labels(every, kind, bad, data.label))[1], labels, kind, bad)
         check_pairs(model.config, has_pairs(rows))
         part = make_part(rows, tokenizer, kind, labels, limit_of(model, data.length), recipe)
         return evaluate_in_full(model, kind, labels, part, bad.count)
+
+
+def made_up(data: DataConfig) -> list[LabeledText]:
+    """What is learned from where no data are given: reviews, or chunks of files by their kind."""
+    return make_file_types(CHUNKS_OF_KIND, data.length) if data.raw else make_reviews(GENERATED)
+
+
+def _digest(data: DataConfig, rows: Sequence[LabeledText]) -> str:
+    """Identifies what is learned from; files of an installation differ from one machine to the next."""
+    if data.raw:
+        return hashlib.sha256("".join(row.text for row in rows).encode()).hexdigest()
+    return fingerprint(data.train) if data.train else f"reviews {GENERATED}"
 
 
 def _check_settings(settings: Settings, kind: Kind) -> None:

@@ -21,6 +21,7 @@ from headway.data.batching.packing import PackedRows, PaddedRows
 from headway.data.batching.permutation import Index, splitmix64
 from headway.data.batching.token_store import TokenStore
 from headway.data.batching.windows import Ids, Tokens, Windows, evaluation_windows
+from headway.data.datasets.raw import printable
 from headway.data.datasets.text import hold_out, read_corpus, tokenize_corpus
 from headway.data.files.rows import BadRows
 from headway.data.prompts import PromptEncoder
@@ -129,7 +130,7 @@ class LanguageModelTraining(Training):
 
     @property
     def tries(self) -> list[str]:
-        return [self.prompt]
+        return [] if self.data.raw else [self.prompt]
 
     @cached_property
     def prompt(self) -> str:
@@ -142,10 +143,13 @@ class LanguageModelTraining(Training):
 
     def sample(self, model: Model) -> str:
         """The prompt, and under it a continuation across the ends of documents, the same draw each time."""
-        prompt = self.prompt or self.tokenizer.decode([int(i) for i in self.valid.ids[:PROMPT_LETTERS]]).strip()
+        prompt = "" if self.data.raw else self.prompt
+        prompt = prompt or self.tokenizer.decode([int(i) for i in self.valid.ids[:PROMPT_LETTERS]]).strip()
         ids = PromptEncoder(self.tokenizer, model.config.special).text(prompt)
         how = Sampling(temperature=SAMPLE_TEMPERATURE, seed=0, stop=())
         text = self.tokenizer.decode(list(generate(model, ids, SAMPLE_TOKENS, how)))
+        if self.data.raw:
+            return f"{printable(prompt)}\n→ {printable(text)}"
         return f"{prompt}\n→ " + "\n  ".join(text.strip().splitlines())
 
 

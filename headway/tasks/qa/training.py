@@ -20,7 +20,7 @@ from headway.data.batching.permutation import Index
 from headway.data.datasets.squad import Question, questions
 from headway.data.datasets.text import corpus_of_lines
 from headway.data.files.rows import BadRows, fingerprint
-from headway.data.synthetic.stories import make_stories
+from headway.data.synthetic.texts.stories import make_stories
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, counted
 from headway.model.model import Model

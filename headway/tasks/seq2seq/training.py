@@ -23,8 +23,8 @@ from headway.data.datasets.next_sentence import p99_sentence_count
 from headway.data.datasets.parallel import Pair, fingerprint_pairs, read_parallel
 from headway.data.datasets.text import HELD_OUT
 from headway.data.files.rows import BadRows
-from headway.data.synthetic.reports import make_reports
-from headway.data.synthetic.translation import make_translations
+from headway.data.synthetic.texts.reports import make_reports
+from headway.data.synthetic.texts.translation import make_translations
 from headway.data.tokenizers.bpe_dropout import BpeDropout
 from headway.data.tokenizers.tokenizer import Tokenizer, load_tokenizer
 from headway.errors import ConfigError, DataError, HeadwayError

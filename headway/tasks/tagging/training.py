@@ -22,7 +22,7 @@ from headway.data.datasets.conll import Sentence
 from headway.data.datasets.tags import OUTSIDE, Scheme, labels_for, scheme_of, split_tag
 from headway.data.datasets.text import corpus_of_lines
 from headway.data.files.rows import BadRows, fingerprint
-from headway.data.synthetic.stories import make_sentences
+from headway.data.synthetic.texts.stories import make_sentences
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError
 from headway.model.model import Model

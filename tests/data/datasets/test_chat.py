@@ -31,7 +31,7 @@ from headway.data.datasets.chat import (
 )
 from headway.data.files.columns import PROMPT, RESPONSE, TOGETHER
 from headway.data.files.rows import BadRows
-from headway.data.synthetic.chat import is_held_out
+from headway.data.synthetic.texts.chat import is_held_out
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError, HeadwayError

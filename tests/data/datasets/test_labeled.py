@@ -19,7 +19,7 @@ from headway.data.datasets.labeled import (
     with_known_labels,
 )
 from headway.data.files.rows import BadRows
-from headway.data.synthetic.reviews import make_reviews
+from headway.data.synthetic.texts.reviews import make_reviews
 from headway.errors import DataError
 
 
@@ -152,7 +152,7 @@ def test_made_up_reviews_are_decidable_but_not_by_one_word() -> None:
     reviews = make_reviews(400)
     assert reviews == make_reviews(400)
     assert sum(r.label == "positive" for r in reviews) == 200
-    from headway.data.synthetic.reviews import BAD, GOOD
+    from headway.data.synthetic.texts.reviews import BAD, GOOD
 
     for review in reviews:
         (verdict,) = [part for part in review.text.split(" , ") if part.startswith("i thought")]

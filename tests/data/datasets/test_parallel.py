@@ -11,7 +11,7 @@ import pytest
 
 from headway.data.datasets.parallel import fingerprint_pairs, read_parallel, split_pair_spec
 from headway.data.files.rows import BadRows
-from headway.data.synthetic.translation import ADJECTIVES, NOUNS, VERBS, make_translations
+from headway.data.synthetic.texts.translation import ADJECTIVES, NOUNS, VERBS, make_translations
 from headway.errors import DataError
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.data.synthetic.translation import make_translations
+from headway.data.synthetic.texts.translation import make_translations
 from headway.data.tokenizers.bpe_dropout import VARIANTS, BpeDropout, segment
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError

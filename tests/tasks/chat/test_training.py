@@ -25,7 +25,7 @@ from headway.data.chat_template.template import (
 )
 from headway.data.datasets.chat import Conversation, EncodedChats, encode_conversations
 from headway.data.files.rows import BadRows
-from headway.data.synthetic.chat import make_conversations
+from headway.data.synthetic.texts.chat import make_conversations
 from headway.data.tokenizers.tokenizer import Tokenizer, load_tokenizer
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError

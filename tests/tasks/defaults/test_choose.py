@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headway.api import load
-from headway.data.synthetic.reviews import make_reviews
+from headway.data.synthetic.texts.reviews import make_reviews
 from headway.errors import ConfigError, HeadwayError
 from headway.tasks.defaults import scratch
 from headway.tasks.defaults.choose import Chosen, choose

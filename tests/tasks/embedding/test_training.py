@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from headway.config.recipe import DataConfig, ShapeConfig, TrainConfig
 from headway.data.datasets.pairs import TextPairs, read_pairs
 from headway.data.files.rows import BadRows
-from headway.data.synthetic.paraphrases import make_paraphrases
+from headway.data.synthetic.texts.paraphrases import make_paraphrases
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError
 from headway.hub.folder import save_model

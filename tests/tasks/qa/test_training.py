@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.data.datasets.squad import Question
-from headway.data.synthetic.stories import make_stories
+from headway.data.synthetic.texts.stories import make_stories
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from headway.data.batching.strides import Subwords, document_context, fit_context
 from headway.data.datasets.conll import Sentence, sentences
 from headway.data.datasets.tags import labels_for
-from headway.data.synthetic.stories import make_sentences
+from headway.data.synthetic.texts.stories import make_sentences
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import train_tokenizer
 from headway.model.model import Model, Transformer

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from headway.data.batching.strides import subwords
 from headway.data.datasets.conll import Sentence
 from headway.data.datasets.tags import labels_for, spans, to_tags
-from headway.data.synthetic.stories import make_sentences
+from headway.data.synthetic.texts.stories import make_sentences
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError
 from headway.hub.folder import load_model, save_model

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from headway.data.synthetic.chat import TURNS, is_held_out, make_conversations
+from headway.data.synthetic.texts.chat import TURNS, is_held_out, make_conversations
 
 
 def check(question: str, answer: str, before: list[str]) -> None:

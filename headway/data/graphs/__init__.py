@@ -1,0 +1,1 @@
+"""Graphs: read from files, made into arrays, put into batches, drawn"""

@@ -1,0 +1,1 @@
+"""Labels and numbers for graphs and their nodes"""
