@@ -1,10 +1,11 @@
 """Lorenz's equations: for how long a transformer and an LSTM of as many weights follow them, in Lyapunov times.
 
-    python benchmarks/lorenz.py [--steps 2000] [--rates 1e-3,3e-3] [--seeds 1,2,3] [--layers 1,2] [word …]
+    python benchmarks/lorenz.py [--steps 2000] [--rates 1e-3,4e-3] [--seeds 1,2,3] [--layers 1,2] [word …]
 
 Both have the starter's data, look-back and budget; words such as dynamics.noise=0.1 go on top of both. The learning
 rate of each side, and the number of layers of the LSTM, are those with the best validation of the first seed; its width
-follows from the number of weights. Then every seed is trained, and scored on trajectories that decided nothing.
+follows from the number of weights. Matrices of blocks are trained by Muon, all others, and so the LSTM, by AdamW. Then
+every seed is trained, and scored on trajectories that decided nothing.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("words", nargs="*")
     parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--rates", default="1e-3,3e-3")
+    parser.add_argument("--rates", default="1e-3,4e-3")
     parser.add_argument("--seeds", default="1,2,3")
     parser.add_argument("--layers", default="1,2")
     args = parser.parse_args()
