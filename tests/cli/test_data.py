@@ -89,8 +89,9 @@ def test_the_next_command_works_as_it_stands(run: Run, arguments: list[str], com
     assert shlex.split(command)[0] == "headway"
 
 
-def test_nothing_comes_next_where_nothing_is_there(run: Run) -> None:
-    assert run("empty.txt").err == run("series.csv").err == ""
+def test_what_comes_next_is_what_the_file_is_for(run: Run) -> None:
+    assert run("empty.txt").err == ""
+    assert run("series.csv").err == "next: headway train forecast data.train=series.csv\n"
     Path("latin.csv").write_bytes(b"text,label\ncaf\xe9,1\n")
     assert run("latin.csv").err == "next: headway data latin.csv --encoding cp1252\n"
     many = "\n".join(["text,label", *["a"] * 9])
