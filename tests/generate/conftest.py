@@ -12,6 +12,7 @@ from headway.config.model import ModelConfig, SpecialTokens
 from headway.config.recipe import ShapeConfig
 from headway.config.shape import decoder_config
 from headway.generate.engine.engine import Engine, Request
+from headway.model.attention import Attention
 from headway.model.model import Transformer
 from headway.model.quantized import quantize_
 
@@ -30,6 +31,10 @@ def made(config: ModelConfig, int8: bool = False) -> Transformer:
     model = Transformer(config).eval()
     for parameter in model.parameters():  # biases and gains of a fresh model would hide what is done with them
         parameter.data += 0.3 * torch.randn_like(parameter)
+    for part in model.modules():  # keys without a bias are held at zero, in files and in training
+        if isinstance(part, Attention) and not part.key_bias:
+            linear, skip = (part.qkv, part.heads) if hasattr(part, "qkv") else (part.kv, 0)
+            linear.bias.data[skip * part.width : (skip + part.groups) * part.width] = 0
     return quantize_(model) if int8 else model
 
 

@@ -75,7 +75,7 @@ STACK: dict[str, Rule] = {
     "residual": exactly(True),
     "layer_scale": exactly(None),
     "activation": exactly("relu", "gelu", "gelu_tanh", "silu", "tanh"),
-    "key_bias": exactly(True),
+    "key_bias": anything,  # without one the keys' part of the bias is zero
     "scale": lambda scale: scale is None or scale != 0,
     "window": exactly(None),
     "rope": _part_or_none(ROPE),

@@ -224,6 +224,7 @@ def test_rows_have_rules_of_their_own(tmp_path: Path) -> None:
         Sampling(seed=4, max_tokens=8, first=5, first_banned=(6, 7), decay=(2, 1.3)),
         Sampling(seed=5, max_tokens=40, max_length=11),
         Sampling(seed=5, max_tokens=8, no_repeat_source=1, min_length=9),
+        Sampling(temperature=0.0, max_tokens=8, timestamps=(9, 7, 2)),
         Sampling(temperature=0.0, max_tokens=8),
     ]
     prompts = [[3 + i, 4, 5 + i, 6][: 1 + i % 4] for i in range(len(how))]
@@ -248,7 +249,7 @@ def test_rows_have_rules_of_their_own(tmp_path: Path) -> None:
     [
         {"bias": (Bias(tokens=(4,), value=1.0),)}, {"repetition": 1.1}, {"no_repeat": 2}, {"no_repeat_source": 2},
         {"min_tokens": 2}, {"min_length": 2}, {"decay": (1.0, 1.1)}, {"first_banned": (4,)}, {"forced": ((1, 4),)},
-        {"banned": ((4, 5),)}, {"banned": ((4,),)}, {"first": 4}, {"last": 4},
+        {"banned": ((4, 5),)}, {"banned": ((4,),)}, {"first": 4}, {"last": 4}, {"timestamps": (9, 7, 2)},
     ],
     ids=lambda rule: next(iter(rule)),
 )  # fmt: skip
