@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 
 CLAUSE = re.compile(r"(?<=.{12})[:.?(]")
 """Where the short form of a title ends."""
-DETAILS = re.compile(r",| for [\d,]+ steps| of a .*CPU.*")
+DETAILS = re.compile(r"^[\d,]+ steps in (?:about )?|,.*| for [\d,]+ steps| of (?:a .*CPU|training).*| that .* shared")
 """What is left out of a time."""
+LEAST = 24
+"""Letters of a title that are shown however narrow the terminal is."""
 
 
 @app.command(
@@ -53,7 +55,8 @@ def recipes(
     if json_:
         print(json.dumps([each.to_dict() for each in found], ensure_ascii=False))
         return
-    wide = min(100, get_terminal_size().columns) - sum(max(map(len, each)) + 2 for each in _beside(found))
+    beside = sum(max(map(len, each)) + 2 for each in _beside(found))
+    wide = max(LEAST, min(100, get_terminal_size().columns) - beside)
     rows = [
         (name, task, shorten(CLAUSE.split(each.title)[0], wide, placeholder="…"), time)
         for each, name, task, time in zip(found, *_beside(found), strict=True)

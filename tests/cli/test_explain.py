@@ -102,6 +102,13 @@ def test_an_unknown_word_names_the_nearest(run: Run, word: str, named: str) -> N
 
 
 @pytest.mark.parametrize("columns", [80, 100, 200])
+def test_recipes_in_a_narrow_terminal(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Long names and times leave little room, and titles are still there."""
+    monkeypatch.setenv("COLUMNS", "30")
+    lines = run("recipes").out.splitlines()
+    assert any("A first language model" in line for line in lines) and len(lines) > 30
+
+
 def test_recipes_are_listed(run: Run, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A line for each, in a table that fits the terminal, and 100 columns."""
     monkeypatch.setenv("COLUMNS", str(columns))

@@ -64,7 +64,10 @@ class Block:
     @property
     def recipe(self) -> str:
         """The recipe whose run is `last` for it: one that it names as NAME-0001 or by a file, or that of its page."""
-        named = re.search(r"\b(classify|tag|answer|translate|images|diffusion|transcribe|forecast|graph)-0001|\b(more)\.csv", self.text)
+        named = re.search(
+            r"\b(classify|tag|answer|translate|images|diffusion|transcribe|forecast|graph)-0001|\b(more)\.csv",
+            self.text,
+        )
         if named:
             return named[1] or "classify"
         return TASKS.get(Path(self.page).stem, "lm")
