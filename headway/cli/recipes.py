@@ -58,14 +58,14 @@ def recipes(
     beside = sum(max(map(len, each)) + 2 for each in _beside(found))
     wide = max(LEAST, min(100, get_terminal_size().columns) - beside)
     rows = [
-        (name, task, shorten(CLAUSE.split(each.title)[0], wide, placeholder="…"), time)
-        for each, name, task, time in zip(found, *_beside(found), strict=True)
+        (name, shorten(CLAUSE.split(each.title)[0], wide, placeholder="…"), time)
+        for each, name, time in zip(found, *_beside(found), strict=True)
     ]
-    print_table(("recipe", "task", "", "time"), rows, left=(0, 1, 2, 3))
+    print_table(("recipe (task)", "", "time"), rows, left=(0, 1, 2))
     say("next: headway explain RECIPE   headway train RECIPE")
 
 
 def _beside(found: Sequence[RecipeFacts]) -> tuple[list[str], ...]:
-    """The columns beside the titles: names, tasks, and times without what they depend on."""
+    """The columns beside the titles: names with their tasks, and times without what they depend on."""
     times = [DETAILS.sub("", each.time) if each.time[:1].isdigit() else "" for each in found]
-    return [each.name for each in found], [each.task for each in found], times
+    return [each.name if each.name == each.task else f"{each.name} ({each.task})" for each in found], times

@@ -118,7 +118,7 @@ def test_recipes_are_listed(run: Run, columns: int, monkeypatch: pytest.MonkeyPa
     assert [line.split()[0] for line in lines] == ["recipe", *recipe_names()]
     assert max(map(len, lines)) <= min(columns, 100)
     tiny = next(line for line in lines if line.startswith("tiny "))
-    assert tiny.split()[1] == "lm" and "A first language model" in tiny and tiny.endswith("  95 s on two cores")
+    assert tiny.split()[1] == "(lm)" and "A first language model" in tiny and tiny.endswith("  95 s on two cores")
 
 
 def test_recipes_as_json(run: Run) -> None:

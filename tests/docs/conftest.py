@@ -39,6 +39,8 @@ TASKS = {
     "transcribe": "transcribe", "fusion": "fusion", "forecast": "forecast", "dynamics": "dynamics", "graph": "graph",
 }  # fmt: skip
 """Page → the recipe whose run is `last` there; `lm` on other pages."""
+NAMED = "classify", "tag", "answer", "translate", "images", "diffusion", "transcribe", "forecast", "graph"
+"""Recipes whose runs pages name."""
 
 
 @dataclass(frozen=True)
