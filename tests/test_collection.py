@@ -11,7 +11,8 @@ import pytest
 
 EXTRAS = (
     *("fastapi", "httpx", "openai", "prometheus_client", "pydantic", "schemathesis", "starlette", "uvicorn"),
-    *("PIL", "gguf", "llguidance", "numba", "soundfile"),
+    *("PIL", "gguf", "llguidance", "numba", "soundfile", "torch_geometric"),
+    *("ipykernel", "jiwer", "jsonschema_rs", "nbclient", "nbformat", "soxr"),
 )
 COLLECT = """
 import sys, pytest

@@ -21,6 +21,7 @@ LEVELS = (
     ("errors", "jsonfile", "version", "resources", "progress"),
     ("config",),
     ("data",),
+    ("kernels",),
     ("model", "baselines", "joint"),
     ("hub", "generate"),
     ("tasks",),

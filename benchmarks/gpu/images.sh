@@ -38,13 +38,14 @@ b)
 c)
   mps; export OMP_NUM_THREADS=${THREADS:-2}
   plain="images.crop=1.0 images.flip=false images.policy=none images.erase=0 images.cutmix=0 images.mixup=0"
+  tuned="train.optimizer=adamw train.lr=5e-4 train.layer_decay=0.8"
   for seed in 1 2 3; do
-    train plain.$seed 570 cifar $photos seed=$seed $plain &
+    train plain.$seed 570 cifar $photos seed=$seed $plain train.epochs=50 &
     train augmented.$seed 570 cifar $photos seed=$seed &
   done
-  train pretrained 400 cifar-dino $photos
+  train pretrained 480 cifar-dino $photos
   wait
-  for seed in 1 2 3; do train tuned.$seed 570 cifar $photos seed=$seed model.from=$(echo $R/pretrained/*) & done
+  for seed in 1 2 3; do train tuned.$seed 570 cifar $photos seed=$seed model.from=$(echo $R/pretrained/*) $tuned & done
   wait; mps_off
   $PY benchmarks/gpu/told.py $R | tee $OUT/runs.jsonl
   ;;

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.config.model import DistillConfig, ModelConfig, StackConfig
+from headway.kernels.linear import Linear, linear
 from headway.model.embed import PatchEmbedding
 from headway.model.init import initialise
 from headway.model.model import Transformer
@@ -19,10 +20,10 @@ class ProjectionHead(nn.Module):
 
     def __init__(self, config: DistillConfig, stack: StackConfig) -> None:
         super().__init__()
-        self.layer1 = nn.Linear(stack.d_model, config.hidden)
-        self.layer2 = nn.Linear(config.hidden, config.hidden)
-        self.layer3 = nn.Linear(config.hidden, config.bottleneck)
-        self.output = nn.Linear(config.bottleneck, config.outputs, bias=False)
+        self.layer1 = Linear(stack.d_model, config.hidden)
+        self.layer2 = Linear(config.hidden, config.hidden)
+        self.layer3 = Linear(config.hidden, config.bottleneck)
+        self.output = Linear(config.bottleneck, config.outputs, bias=False)
 
     def forward(self, x: Tensor, free: Tensor | None = None) -> Tensor:
         """(B, M) to (B, outputs). `free` is the share of its gradient that the last layer gets."""
@@ -31,7 +32,7 @@ class ProjectionHead(nn.Module):
         if free is not None:
             rows = rows.detach() + free * (rows - rows.detach())
         x = F.normalize(x.to(torch.promote_types(x.dtype, torch.float32)), dim=-1)
-        return F.linear(x, rows)
+        return linear(x, rows)
 
 
 class Distillation(nn.Module):

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from headway.config.model import ModelConfig
 from headway.config.networks.towers import TwoTowersConfig
 from headway.errors import DataError
+from headway.kernels.linear import Linear
 from headway.model.attention import Backend, Hook, scoped
 from headway.model.model import Model, Output, Transformer
 
@@ -89,7 +90,7 @@ class TwoTowers(Model):
 
 
 def _projection(tower: ModelConfig, width: int) -> nn.Linear:
-    linear = nn.Linear(tower.output_stack.d_model, width, bias=False)
+    linear = Linear(tower.output_stack.d_model, width, bias=False)
     nn.init.normal_(linear.weight, std=tower.output_stack.d_model**-0.5)
     return linear
 

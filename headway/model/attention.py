@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from headway.config.model import StackConfig
+from headway.kernels.linear import Linear
 from headway.model.cache import KVCacheLike
 from headway.model.positions import rotate
 
@@ -148,11 +149,11 @@ class Attention(nn.Module):
         self.key_bias = config.key_bias or not config.qkv_bias
         queries, keys = self.heads * self.width, self.groups * self.width
         if cross:
-            self.q = nn.Linear(config.d_model, queries, bias=config.qkv_bias)
-            self.kv = nn.Linear(config.d_model, 2 * keys, bias=config.qkv_bias)
+            self.q = Linear(config.d_model, queries, bias=config.qkv_bias)
+            self.kv = Linear(config.d_model, 2 * keys, bias=config.qkv_bias)
         else:
-            self.qkv = nn.Linear(config.d_model, queries + 2 * keys, bias=config.qkv_bias)
-        self.out = nn.Linear(queries, config.d_model, bias=config.out_bias)
+            self.qkv = Linear(config.d_model, queries + 2 * keys, bias=config.qkv_bias)
+        self.out = Linear(queries, config.d_model, bias=config.out_bias)
 
     def forward(
         self,

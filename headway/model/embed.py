@@ -21,6 +21,7 @@ from headway.config.model import (
     TokensConfig,
 )
 from headway.errors import DataError
+from headway.kernels.linear import Linear
 from headway.model.masks import Layout
 from headway.model.norms import LayerNorm
 from headway.model.positions import grid_sinusoidal, make_embedding, sinusoidal
@@ -141,7 +142,7 @@ class PatchEmbedding(nn.Module):
     def __init__(self, config: PatchesConfig, width: int) -> None:
         super().__init__()
         self.config = config
-        self.project = nn.Linear(config.channels * math.prod(config.patch_shape), width, bias=config.bias)
+        self.project = Linear(config.channels * math.prod(config.patch_shape), width, bias=config.bias)
         self.first = nn.Parameter(torch.zeros(width)) if config.class_token else None
         self.second = nn.Parameter(torch.zeros(width)) if config.distillation else None
         self.mask = nn.Parameter(torch.zeros(width)) if config.mask_token else None
@@ -217,7 +218,7 @@ class ConditionEmbedding(nn.Module):
     def __init__(self, config: ConditionConfig, width: int) -> None:
         super().__init__()
         self.config = config
-        self.time1, self.time2 = nn.Linear(config.frequencies, width), nn.Linear(width, width)
+        self.time1, self.time2 = Linear(config.frequencies, width), Linear(width, width)
         self.classes = make_embedding(config.classes + 1, width)
 
     def forward(self, times: Tensor, classes: Tensor) -> Tensor:

@@ -22,6 +22,7 @@ from headway.config.model import (
     StackConfig,
     TagHeadConfig,
 )
+from headway.kernels.linear import Linear, linear
 from headway.model.embed import Front, TokenEmbedding
 from headway.model.norms import LayerNorm
 from headway.model.stack import FeedForward, activation
@@ -34,9 +35,9 @@ class LMHead(nn.Module):
         super().__init__()
         self.config, self.vocab = config, vocab
         if config.transform is not None:
-            self.dense = nn.Linear(stack.d_model, stack.d_model)
+            self.dense = Linear(stack.d_model, stack.d_model)
             self.norm = LayerNorm(stack.d_model, stack.norm_eps)
-        self.output = nn.Linear(stack.d_model, table.num_embeddings, bias=config.bias != "none")
+        self.output = Linear(stack.d_model, table.num_embeddings, bias=config.bias != "none")
         if config.tied:
             self.output.weight = table.weight
         if config.bias == "fixed":
@@ -46,14 +47,14 @@ class LMHead(nn.Module):
         """(…, M) to (…, V)."""
         x = self.features(x)
         if self._bias_is_zero():
-            return F.linear(x, self.output.weight)[..., : self.vocab]
+            return linear(x, self.output.weight)[..., : self.vocab]
         logits: Tensor = self.output(x)[..., : self.vocab]
         return logits
 
     def _bias_is_zero(self) -> bool:
         """Whether the bias may be skipped. Marian's is all zeros, and adding it takes a fifth of a CPU's time."""
         bias = self.output.bias
-        fixed = self.config.bias == "fixed" and type(self.output) is nn.Linear and not self.training
+        fixed = self.config.bias == "fixed" and type(self.output) is Linear and not self.training
         return fixed and bias.device.type == "cpu" and not bool(bias.any())
 
     def padded_logits(self, x: Tensor) -> Tensor:
@@ -78,10 +79,10 @@ class ClassifyHead(nn.Module):
         super().__init__()
         self.config = config
         width = stack.d_model * (2 if config.pool == "first_mean" else 1)
-        self.dense = nn.Linear(width, stack.d_model) if config.dense else None
+        self.dense = Linear(width, stack.d_model) if config.dense else None
         width = stack.d_model if config.dense else width
-        self.output = nn.Linear(width, config.labels, bias=config.bias) if config.labels else None
-        self.second = nn.Linear(stack.d_model, config.labels, bias=config.bias) if config.distilled else None
+        self.output = Linear(width, config.labels, bias=config.bias) if config.labels else None
+        self.second = Linear(stack.d_model, config.labels, bias=config.bias) if config.distilled else None
 
     def forward(self, x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """(B, T, M) to (B, L), or to (B, M) if the head is only a pooler."""
@@ -119,7 +120,7 @@ class TagHead(nn.Module):
     def __init__(self, config: TagHeadConfig, stack: StackConfig) -> None:
         super().__init__()
         self.dropout = config.dropout
-        self.output = nn.Linear(stack.d_model, config.labels)
+        self.output = Linear(stack.d_model, config.labels)
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.output(F.dropout(x, self.dropout, self.training))
@@ -134,7 +135,7 @@ class SpanHead(nn.Module):
         if config.ffn:
             self.ffn, self.norm = FeedForward(stack), LayerNorm(stack.d_model, stack.norm_eps)
         self.config = config
-        self.output = nn.Linear(stack.d_model, 2)
+        self.output = Linear(stack.d_model, 2)
 
     def forward(self, x: Tensor) -> Tensor:
         if self.config.ffn:
@@ -149,7 +150,7 @@ class DenoiseHead(nn.Module):
     def __init__(self, config: DenoiseHeadConfig, stack: StackConfig) -> None:
         super().__init__()
         self.patch = config.patch
-        self.output = nn.Linear(stack.d_model, config.channels * config.patch**2)
+        self.output = Linear(stack.d_model, config.channels * config.patch**2)
 
     def forward(self, x: Tensor) -> Tensor:
         side = math.isqrt(x.shape[1])

@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+
+from headway.kernels.linear import Linear, linear
 
 SCALE = 2.0
 """Factor on the adapter's output: the usual ratio of alpha to rank."""
@@ -31,13 +32,13 @@ class LoRALinear(nn.Linear):
         nn.init.kaiming_uniform_(self.narrow, a=math.sqrt(5))
 
     def forward(self, x: Tensor) -> Tensor:
-        beside = F.linear(F.linear(x.to(self.narrow.dtype), self.narrow), self.widen)
-        return F.linear(x, self.weight, self.bias) + SCALE * beside.to(x.dtype)
+        beside = linear(linear(x.to(self.narrow.dtype), self.narrow), self.widen)
+        return linear(x, self.weight, self.bias) + SCALE * beside.to(x.dtype)
 
     @torch.no_grad()
     def merged(self) -> nn.Linear:
         """A plain linear layer that computes the same."""
-        plain = nn.Linear(self.in_features, self.out_features, bias=self.bias is not None, device="meta")
+        plain = Linear(self.in_features, self.out_features, bias=self.bias is not None, device="meta")
         change = SCALE * (self.widen @ self.narrow)
         plain.weight = nn.Parameter((self.weight.to(change.dtype) + change).to(self.weight.dtype))
         plain.bias = self.bias

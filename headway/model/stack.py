@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.config.model import Activation, StackConfig
+from headway.kernels.linear import Linear
 from headway.model.attention import Attention, AttentionBias, Backend, Hook, scoped
 from headway.model.cache import KVCacheLike
 from headway.model.masks import Layout, cross_attention_bias, self_attention_bias
@@ -39,8 +40,8 @@ class FeedForward(nn.Module):
         super().__init__()
         self.activation, self.gated = config.activation, config.gated
         self.dropout = config.activation_dropout
-        self.up = nn.Linear(config.d_model, config.d_ff * (2 if config.gated else 1), bias=config.ffn_bias)
-        self.down = nn.Linear(config.d_ff, config.d_model, bias=config.ffn_bias)
+        self.up = Linear(config.d_model, config.d_ff * (2 if config.gated else 1), bias=config.ffn_bias)
+        self.down = Linear(config.d_ff, config.d_model, bias=config.ffn_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.up(x)
@@ -63,7 +64,7 @@ class Residual(nn.Module):
         self.norm = make_norm(config)
         scale = config.layer_scale
         self.scale = None if scale is None else nn.Parameter(torch.full((config.d_model,), scale))
-        self.modulate = nn.Linear(config.d_model, 3 * config.d_model) if config.modulation else None
+        self.modulate = Linear(config.d_model, 3 * config.d_model) if config.modulation else None
 
     def forward(self, x: Tensor, branch: Callable[[Tensor], Tensor], condition: Tensor | None = None) -> Tensor:
         """`condition` (B, M) is what shift, scale and gate follow from; the gate starts at zero (adaLN-Zero)."""
@@ -125,7 +126,7 @@ class Stack(nn.Module):
         self.blocks = nn.ModuleList(Block(config, layer) for layer in range(config.n_layers))
         self.norm = make_norm(config) if config.final_norm else None
         modulated = config.modulation and config.final_norm
-        self.modulate = nn.Linear(config.d_model, 2 * config.d_model) if modulated else None
+        self.modulate = Linear(config.d_model, 2 * config.d_model) if modulated else None
 
     def forward(
         self,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from headway.config.networks.fusion import FusionConfig
 from headway.config.networks.kinds import AnyConfig
-from headway.config.recipe import DataConfig
-from headway.data.files.readers import Flaw, Row
+from headway.data.files.readers import Row
 from headway.errors import DataError, NotFoundError
 from headway.tasks.base import Json, Suitability
 from headway.tasks.media.task import LearnsMedia, MediaTask
@@ -33,27 +32,13 @@ class LearnsImages(LearnsMedia):
     """A task that is trained on images."""
 
     learns = "image"
+    rows_module = "headway.data.images.rows"
     made_up_sizes: ClassVar[Mapping[str, Any]] = {"model.patch": 0, "data.size": 0}
     beside: ClassVar[Literal["labels", "captions", "sounds", ""]] = ""
     """What each image needs beside it, so that the task can learn from it."""
 
     def suits(self, survey: Survey, rows: Sequence[Row]) -> Suitability:
         return Suitability(0.0)
-
-    def rows(self, spec: str, data: DataConfig) -> Iterator[ImageRow | Flaw]:
-        from headway.data.images.rows import read_rows
-
-        return read_rows(spec, data)
-
-    def train_spec(self, spec: str) -> str:
-        from headway.data.images.rows import find_parts
-
-        return find_parts(spec).get("train", spec)
-
-    def other_files(self, spec: str) -> list[str]:
-        from headway.data.images.rows import other_files
-
-        return other_files(spec)
 
     def files(self, spec: str) -> list[Path]:
         from headway.data.images.rows import image_files

@@ -58,6 +58,7 @@ def test_words_of_other_tools_lead_to_settings_that_exist() -> None:
     doubtful = {word for words in ELSEWHERE.values() for word in words.split() if word in own}
     assert doubtful <= {
         "context",
+        "rate",
         "no_repeat_ngram_size",
         "max_new_tokens",
     }  # settings of one task, and words for others elsewhere

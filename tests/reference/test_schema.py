@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import jsonschema_rs
 import pytest
+
+pytest.importorskip("jsonschema_rs")
+
+import jsonschema_rs
 
 from headway.errors import ConfigError
 from headway.reference.recipes import recipes

@@ -41,22 +41,21 @@ def log_mels(samples: Tensor, filters: Tensor, rate: int = RATE) -> Tensor:
     `filters`: `mel_filters` in the type and on the device of the samples. The zeros behind a padded sound count as
     silence, as they do for Whisper.
     """
+    found: Tensor = _log_mels(samples, filters, rate)
+    return found
+
+
+@torch.compiler.disable  # type: ignore[untyped-decorator]  # compilers cannot take complex numbers
+def _log_mels(samples: Tensor, filters: Tensor, rate: int) -> Tensor:
     window = window_length(rate)
     if samples.shape[-1] < window:
         samples = F.pad(samples, (0, window - samples.shape[-1]))
+    hann = torch.hann_window(window, dtype=samples.dtype, device=samples.device)
     with torch.autocast(samples.device.type, enabled=False):  # eight powers of ten do not fit into bfloat16's digits
-        log = (filters @ _power(samples, window, hop_length(rate))).clamp(min=FLOOR).log10()
+        spectrum = torch.stft(samples, window, hop_length(rate), window=hann, return_complex=True)
+        log = (filters @ spectrum[..., :-1].abs() ** 2).clamp(min=FLOOR).log10()
     log = torch.maximum(log, log.amax((-2, -1), keepdim=True) - SPAN)
     return (log + 4) / 4
-
-
-@torch.compiler.disable  # type: ignore[untyped-decorator]  # compilers warn about complex numbers
-def _power(samples: Tensor, window: int, hop: int) -> Tensor:
-    """(B, frequencies, frames) of samples (B, n)."""
-    hann = torch.hann_window(window, dtype=samples.dtype, device=samples.device)
-    spectrum = torch.stft(samples, window, hop, window=hann, return_complex=True)
-    power: Tensor = spectrum[..., :-1].abs() ** 2
-    return power
 
 
 @lru_cache(maxsize=8)

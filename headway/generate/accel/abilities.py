@@ -13,6 +13,7 @@ from typing import Any
 from torch import nn
 
 from headway.config.model import LMHeadConfig, ModelConfig, PositionConfig, RopeConfig, StackConfig, TokensConfig
+from headway.kernels.linear import Linear
 from headway.model.attention import Attention
 from headway.model.heads import LMHead
 from headway.model.model import Transformer
@@ -104,7 +105,7 @@ KNOWN_CONFIGS = (ModelConfig, StackConfig, RopeConfig, TokensConfig, PositionCon
 """The configs whose fields are in the tables above."""
 MODULES = {Stack, Block, Attention, Residual, FeedForward, LayerNorm, RMSNorm, LMHead, nn.ModuleList}
 """The modules that the kernels replace …"""
-MATRICES: dict[type, set[type]] = {nn.Linear: {nn.Linear}, Int8Linear: {Int8Linear, Int8Matrix}}
+MATRICES: dict[type, set[type]] = {nn.Linear: {nn.Linear, Linear}, Int8Linear: {Int8Linear, Int8Matrix}}
 """… and these, by the kind of matrix."""
 
 

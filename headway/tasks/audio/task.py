@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from headway.config.networks.fusion import FusionConfig
 from headway.config.networks.kinds import AnyConfig
-from headway.config.recipe import DataConfig
-from headway.data.files.readers import Flaw, Row
+from headway.data.files.readers import Row
 from headway.errors import DataError, NotFoundError
 from headway.tasks.base import Json, Suitability
 from headway.tasks.media.task import LearnsMedia, MediaTask
@@ -36,26 +35,12 @@ class LearnsSounds(LearnsMedia):
     """A task that is trained on sounds."""
 
     learns = "sound"
+    rows_module = "headway.data.sounds.rows"
     beside: ClassVar[Literal["labels", "texts"]] = "labels"
     """What each sound needs beside it, so that the task can learn from it."""
 
     def suits(self, survey: Survey, rows: Sequence[Row]) -> Suitability:
         return Suitability(0.0)
-
-    def rows(self, spec: str, data: DataConfig) -> Iterator[SoundRow | Flaw]:
-        from headway.data.sounds.rows import read_rows
-
-        return read_rows(spec, data)
-
-    def train_spec(self, spec: str) -> str:
-        from headway.data.sounds.rows import find_parts
-
-        return find_parts(spec).get("train", spec)
-
-    def other_files(self, spec: str) -> list[str]:
-        from headway.data.sounds.rows import other_files
-
-        return other_files(spec)
 
     def files(self, spec: str) -> list[Path]:
         from headway.data.sounds.rows import sound_files

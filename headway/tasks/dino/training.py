@@ -119,7 +119,8 @@ class DinoTraining(ImageTraining):
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.recipe.seed)
             config = vision_config(self.recipe.model, self.data.preprocess.size, self.data.preprocess.channels)
-            scores = self._scores(make_model(config), self.data.valid)
+            device = "cuda" if torch.cuda.is_available() else "cpu"
+            scores = self._scores(make_model(config).to(device), self.data.valid)
         return {name: value for name, value in scores.metrics.items() if name in scores.right}
 
     def config(self, base: AnyConfig | None) -> AnyConfig:

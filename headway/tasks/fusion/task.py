@@ -13,7 +13,7 @@ from headway.config.ranges import Range, shares, within
 from headway.config.recipe import DataConfig
 from headway.data.files.readers import Flaw
 from headway.data.files.rows import BadRows
-from headway.errors import DataError, NotFoundError
+from headway.errors import DataError, NotFoundError, counted
 from headway.tasks.base import FineTuning, Json, Tries
 from headway.tasks.image import LearnsImages
 from headway.tasks.inputs import INPUT, Item, raw_rows, reject
@@ -75,6 +75,21 @@ class Fusion(LearnsImages):
     takes = "image"
     training = "headway.tasks.fusion.training:FusionTraining"
     predictor = "headway.tasks.fusion.predict:FusionPredictor"
+
+    def files(self, spec: str) -> list[Path]:
+        from headway.data.sounds.rows import sound_files
+
+        return list(dict.fromkeys([*super().files(spec), *sound_files(spec)]))
+
+    def left_out(self, spec: str) -> str:
+        """Each kind of files is left out by the reader of the other."""
+        from headway.data.images.rows import other_files as no_images
+        from headway.data.sounds.rows import other_files as no_sounds
+
+        neither = set(no_sounds(spec))
+        names = [name for name in no_images(spec) if name in neither]
+        what = "no images or sounds"
+        return f"{counted(len(names), 'files')} left out, {what}: {', '.join(names[:3])}" if names else ""
 
     def parse(self, raw: Mapping[str, Any]) -> FusionExample:
         """An input is two paths with a comma between them, or a scene that headway makes."""

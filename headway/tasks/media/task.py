@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Generic, TypeVar
 
@@ -21,26 +22,23 @@ E = TypeVar("E")
 class LearnsMedia(Task):
     """A task that is trained on images or on sounds."""
 
-    @abstractmethod
+    rows_module: ClassVar[str]
+    """The module that reads rows: it has `read_rows`, `find_parts` and `other_files`."""
+
     def rows(self, spec: str, data: DataConfig) -> Iterator[Any]:
         """The images or sounds of a spec, not yet decoded; flaws in place of those that cannot be used."""
-
-    @abstractmethod
-    def train_spec(self, spec: str) -> str:
-        """The part to train on, of a dataset that is divided."""
-
-    @abstractmethod
-    def other_files(self, spec: str) -> list[str]:
-        """Names of a folder's files that are no images or sounds."""
+        found: Iterator[Any] = import_module(self.rows_module).read_rows(spec, data)
+        return found
 
     def count(self, data: DataConfig) -> int | None:
         try:
-            return sum(not isinstance(row, Flaw) for row in self.rows(self.train_spec(data.train), data))
+            spec = import_module(self.rows_module).find_parts(data.train).get("train", data.train)
+            return sum(not isinstance(row, Flaw) for row in self.rows(spec, data))
         except HeadwayError:  # training will say why
             return None
 
     def left_out(self, spec: str) -> str:
-        names = self.other_files(spec)
+        names = import_module(self.rows_module).other_files(spec)
         what = f"no {self.learns}s"
         return f"{counted(len(names), 'files')} left out, {what}: {', '.join(names[:3])}" if names else ""
 

@@ -13,6 +13,9 @@ import pytest
 import torch
 from torch import nn
 
+pytest.importorskip("PIL")
+pytest.importorskip("openai")
+
 from headway.api import load
 from headway.cli.run.args import grid_size
 from headway.config import presets

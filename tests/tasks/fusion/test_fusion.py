@@ -126,6 +126,14 @@ def test_python_takes_images_and_their_sounds(run: Path, pairs: Path) -> None:
             model.classify(images, sounds)
 
 
+def test_files_of_both_kinds_are_recorded(pairs: Path) -> None:
+    task = get_task("fusion")
+    names = {path.name for path in task.files(str(pairs))}
+    assert {"0.png", "0.wav", "pairs.csv"} <= names and task.left_out(str(pairs)) == ""
+    (pairs / "notes.txt").write_text("hello")
+    assert "1 file left out, no images or sounds: notes.txt" in task.left_out(str(pairs))
+
+
 def test_columns_may_be_named(run: Path, pairs: Path, tmp_path: Path) -> None:
     table = tmp_path / "other.csv"
     table.write_text(f"look,listen\n{pairs}/0.png,{pairs}/0.wav\n")

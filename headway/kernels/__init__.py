@@ -1,0 +1,1 @@
+"""Kernels that modules of any model use, each with its plain twin"""
