@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -30,6 +30,8 @@ from headway.tasks.transcribe.timestamps import FRAMES_PER_SECOND, Segment
 from headway.tasks.transcribe.windows import Recording, Transcriber, window_frames
 
 HOP = RATE // FRAMES_PER_SECOND
+TOGETHER = 64
+"""Sounds that are decoded and transcribed together: more would fill the memory, if they are long."""
 
 
 @dataclass(frozen=True)
@@ -124,19 +126,15 @@ class TranscribePredictor(Predictor[SoundExample, Transcript]):
         return Transcriber(self.model, self.speech, settings, self.loaded.generation.rules, before)
 
     def predict(self, examples: Sequence[SoundExample]) -> list[Transcript]:
-        return self.transcribe(examples)
+        groups = (examples[at : at + TOGETHER] for at in range(0, len(examples), TOGETHER))
+        return [found for some in groups for found in self._transcribe(some)]
 
-    def transcribe(
-        self, examples: Sequence[SoundExample], done: Callable[[Segment], None] | None = None
-    ) -> list[Transcript]:
-        """A transcript of each sound; `done` is told each segment as soon as it is known."""
+    def _transcribe(self, examples: Sequence[SoundExample]) -> list[Transcript]:
         samples = [read_samples(example) for example in examples]
         recordings = [self.recording(each) for each in samples]
 
         def finish(segment: Segment) -> None:
             segment.text = self.text(segment.tokens)
-            if done is not None:
-                done(segment)
 
         self.transcriber.transcribe(recordings, finish)
         if self.options.words:

@@ -79,7 +79,7 @@ class Transcriber:
         return self.settings.windows == "sequential" and self.settings.timestamps
 
     def transcribe(self, recordings: Sequence[Recording], done: Callable[[Segment], None] | None = None) -> None:
-        """Fill in the segments of all recordings; `done` is told each one as soon as it is known."""
+        """Fill in the segments of all recordings; `done` is given each one as soon as it is known."""
         with evaluating(self.model), torch.autocast(self.device.type, enabled=False):
             self._detect([each for each in recordings if not each.language])
             for some in self._rounds(recordings) if self.sequential else self._all_windows(recordings):
