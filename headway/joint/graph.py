@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from headway.config.networks.graph import GraphConfig, NodesConfig
 from headway.data.graphs.batch import PADDED, GraphTensors
 from headway.errors import DataError
+from headway.kernels.linear import Linear
 from headway.model.attention import AttentionBias, Backend, Hook, scoped
 from headway.model.heads import ClassifyHead, TagHead
 from headway.model.init import initialise
@@ -38,10 +39,10 @@ class NodeEmbedding(nn.Module):
     def __init__(self, config: NodesConfig, width: int) -> None:
         super().__init__()
         self.config = config
-        self.numbers = nn.Linear(len(config.columns), width) if config.columns else None
+        self.numbers = Linear(len(config.columns), width) if config.columns else None
         self.tags = make_embedding(len(config.tags) + 1, width) if config.tags else None
         self.degrees = make_embedding(config.degrees + 1, width) if config.degrees else None
-        self.positions = nn.Linear(config.eigenvectors, width, bias=False) if config.eigenvectors else None
+        self.positions = Linear(config.eigenvectors, width, bias=False) if config.eigenvectors else None
 
     def forward(self, numbers: Tensor, graphs: GraphTensors) -> Tensor:
         """(B, N, M)"""
@@ -71,7 +72,7 @@ class PairBias(nn.Module):
         """Pairs that are farther apart do not attend."""
         self.distance = make_embedding(config.buckets, heads)
         self.edge_tags = make_embedding(len(front.edge_tags) + 1, heads) if front.edge_tags else None
-        self.edge_numbers = nn.Linear(len(front.edge_columns), heads) if front.edge_columns else None
+        self.edge_numbers = Linear(len(front.edge_columns), heads) if front.edge_columns else None
         self.virtual = nn.Parameter(torch.zeros(heads)) if config.virtual else None
 
     def forward(self, graphs: GraphTensors, nodes: int) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from headway.baselines.recurrent import CELLS, run_cells
 from headway.config.networks.series import SeriesConfig
 from headway.errors import DataError
+from headway.kernels.linear import Linear
 from headway.model.attention import Backend, Hook, scoped
 from headway.model.cache import KVCache
 from headway.model.masks import Layout
@@ -34,7 +35,7 @@ class SeriesModel(Model):
         super().__init__()
         self.config: SeriesConfig = config
         stack, several = config.stack, max(1, config.channels)
-        self.patches = nn.Linear(several * config.patch, stack.d_model)
+        self.patches = Linear(several * config.patch, stack.d_model)
         self.positions = nn.Parameter(torch.empty(config.max_length, stack.d_model)) if self._learned else None
         if config.cell:
             dropout = stack.dropout if stack.n_layers > 1 else 0.0
@@ -47,7 +48,7 @@ class SeriesModel(Model):
             self.encoder = Stack(stack)
         fed = stack.d_model * (1 if stack.causal else config.read)
         written = config.patch if stack.causal else config.horizon
-        self.output = nn.Linear(fed, written * several * max(1, len(config.quantiles)))
+        self.output = Linear(fed, written * several * max(1, len(config.quantiles)))
         if config.affine:
             self.gain, self.shift = nn.Parameter(torch.ones(config.affine)), nn.Parameter(torch.zeros(config.affine))
         if self.positions is not None and not self.positions.is_meta:
