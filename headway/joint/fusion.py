@@ -5,24 +5,25 @@ Letters: B batch, T tokens, M width of the model.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
-
 import torch
 from torch import Tensor, nn
 
 from headway.config.networks.fusion import FusionConfig
 from headway.errors import DataError
+from headway.joint.encoding import EncodingModel
 from headway.model.attention import Backend, Hook, scoped
 from headway.model.embed import PatchEmbedding
 from headway.model.heads import ClassifyHead
 from headway.model.init import initialise
 from headway.model.masks import Layout
-from headway.model.model import Model, Output, Transformer
+from headway.model.model import Output, Transformer
 from headway.model.stack import Stack
 
 
-class Fusion(Model):
+class Fusion(EncodingModel):
     """Two front ends, and the stacks that the kind of fusion needs; the head reads the class token of the image."""
+
+    gives = "this model gives labels to images with sounds"
 
     def __init__(self, config: FusionConfig) -> None:
         super().__init__()
@@ -77,18 +78,3 @@ class Fusion(Model):
         layout = Layout.of(image.hidden.shape[1], None, memory.device)
         hidden = self.joint(image.hidden, layout, memory=memory, backend=backend, hook=scoped(hook, "joint"))
         return Output(hidden, None, memory)
-
-    def start(
-        self, inputs: Tensor | None = None, *, attention_mask: Tensor | None = None, batch: int = 1, capacity: int
-    ) -> NoReturn:
-        raise _no_decoder()
-
-    def extend(self, state: Any, /, ids: Tensor, attention_mask: Tensor | None = None) -> NoReturn:
-        raise _no_decoder()
-
-    def reorder(self, state: Any, /, rows: Tensor) -> NoReturn:
-        raise _no_decoder()
-
-
-def _no_decoder() -> DataError:
-    return DataError("D001", "this model gives labels to images with sounds, it generates nothing")

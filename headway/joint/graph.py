@@ -10,7 +10,6 @@ Letters: B graphs, N nodes, M width, H heads, D width of a head, E edges, P pair
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NoReturn
 
 import torch
 import torch.nn.functional as F
@@ -18,13 +17,13 @@ from torch import Tensor, nn
 
 from headway.config.networks.graph import GraphConfig, NodesConfig
 from headway.data.graphs.batch import PADDED, GraphTensors
-from headway.errors import DataError
+from headway.joint.encoding import EncodingModel
 from headway.kernels.linear import Linear
 from headway.model.attention import AttentionBias, Backend, Hook, scoped
 from headway.model.heads import ClassifyHead, TagHead
 from headway.model.init import initialise
 from headway.model.masks import Layout
-from headway.model.model import Model, Output
+from headway.model.model import Output
 from headway.model.positions import make_embedding
 from headway.model.stack import Stack
 
@@ -146,8 +145,10 @@ def dense_bias(pairs: Tensor | None, distances: Tensor, bias: Tensor, batch: int
     return found
 
 
-class GraphModel(Model):
+class GraphModel(EncodingModel):
     """What all models of graphs share: the front end, the head, and that they generate nothing."""
+
+    gives = "a model of graphs gives labels and numbers"
 
     config: GraphConfig
     source: NodeEmbedding  # type: ignore[assignment]
@@ -177,17 +178,6 @@ class GraphModel(Model):
         else:
             found = self.classify(output.hidden, output.attention_mask)
         return found
-
-    def start(
-        self, inputs: Tensor | None = None, *, attention_mask: Tensor | None = None, batch: int = 1, capacity: int
-    ) -> NoReturn:
-        raise _no_decoder()
-
-    def extend(self, state: Any, /, ids: Tensor, attention_mask: Tensor | None = None) -> NoReturn:
-        raise _no_decoder()
-
-    def reorder(self, state: Any, /, rows: Tensor) -> NoReturn:
-        raise _no_decoder()
 
 
 class GraphTransformer(GraphModel):
@@ -237,7 +227,3 @@ class GraphTransformer(GraphModel):
         if graphs.pairs is not None and bias.device.type == "cpu" and backend == "fused" and hook is None:
             return AttentionBias(kernel=partial(neighbour_attention, graphs.pairs, bias))
         return self.pairs.with_virtual(dense_bias(graphs.pairs, graphs.distances, bias, batch, nodes))
-
-
-def _no_decoder() -> DataError:
-    return DataError("D001", "a model of graphs gives labels and numbers, it generates nothing")

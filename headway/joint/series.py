@@ -6,20 +6,18 @@ token, N tokens, P patch, M width, H horizon, Q quantiles (1 for the mean).
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.baselines.recurrent import CELLS, run_cells
 from headway.config.networks.series import SeriesConfig
-from headway.errors import DataError
+from headway.joint.encoding import EncodingModel
 from headway.kernels.linear import Linear
 from headway.model.attention import Backend, Hook, scoped
 from headway.model.cache import KVCache
 from headway.model.masks import Layout
-from headway.model.model import Model, Output
+from headway.model.model import Output
 from headway.model.stack import Stack
 
 EPSILON = 1e-5
@@ -28,8 +26,10 @@ Statistics = tuple[Tensor, Tensor]
 """Mean and standard deviation of windows, (B, 1, C)."""
 
 
-class SeriesModel(Model):
+class SeriesModel(EncodingModel):
     """A linear map of patches, positions, a stack, and a linear map to the values that follow."""
+
+    gives = "a model of series continues numbers"
 
     def __init__(self, config: SeriesConfig) -> None:
         super().__init__()
@@ -74,17 +74,6 @@ class SeriesModel(Model):
         """Hidden states (R, N, M) of windows (B, T, C); a window has no padding."""
         sequences = self._sequences(self._normalised(inputs, self._statistics(inputs)))
         return Output(self._hidden(self._embedded(sequences), backend=backend, hook=hook), None)
-
-    def start(
-        self, inputs: Tensor | None = None, *, attention_mask: Tensor | None = None, batch: int = 1, capacity: int
-    ) -> NoReturn:
-        raise _no_text()
-
-    def extend(self, state: Any, /, ids: Tensor, attention_mask: Tensor | None = None) -> NoReturn:
-        raise _no_text()
-
-    def reorder(self, state: Any, /, rows: Tensor) -> NoReturn:
-        raise _no_text()
 
     # --- predictions
 
@@ -234,7 +223,3 @@ class SeriesModel(Model):
             last = sequences[:, config.patch - 1 :: config.patch, None, :, None]
             found = last + found * config.change
         return found.flatten(1, 2)
-
-
-def _no_text() -> DataError:
-    return DataError("D001", "a model of series continues numbers, not texts")

@@ -6,7 +6,6 @@ Letters: B batch, T tokens, M width of a tower, P width of the shared space, N i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NoReturn
 
 import torch
 import torch.nn.functional as F
@@ -14,17 +13,19 @@ from torch import Tensor, nn
 
 from headway.config.model import ModelConfig
 from headway.config.networks.towers import TwoTowersConfig
-from headway.errors import DataError
+from headway.joint.encoding import EncodingModel
 from headway.kernels.linear import Linear
 from headway.model.attention import Backend, Hook, scoped
-from headway.model.model import Model, Output, Transformer
+from headway.model.model import Output, Transformer
 
 LARGEST_SCALE = 100.0
 """The largest factor on cosines, which keeps training stable (Radford et al. 2021)."""
 
 
-class TwoTowers(Model):
+class TwoTowers(EncodingModel):
     """Two encoders, a linear map from each into the shared space, and the learned temperature of their cosines."""
+
+    gives = "a model of two towers compares images and texts"
 
     def __init__(self, config: TwoTowersConfig) -> None:
         super().__init__()
@@ -77,23 +78,8 @@ class TwoTowers(Model):
     def vocabulary_rows(self) -> Iterator[tuple[Tensor, int]]:
         yield from self.text.vocabulary_rows()
 
-    def start(
-        self, inputs: Tensor | None = None, *, attention_mask: Tensor | None = None, batch: int = 1, capacity: int
-    ) -> NoReturn:
-        raise _no_decoder()
-
-    def extend(self, state: Any, /, ids: Tensor, attention_mask: Tensor | None = None) -> NoReturn:
-        raise _no_decoder()
-
-    def reorder(self, state: Any, /, rows: Tensor) -> NoReturn:
-        raise _no_decoder()
-
 
 def _projection(tower: ModelConfig, width: int) -> nn.Linear:
     linear = Linear(tower.output_stack.d_model, width, bias=False)
     nn.init.normal_(linear.weight, std=tower.output_stack.d_model**-0.5)
     return linear
-
-
-def _no_decoder() -> DataError:
-    return DataError("D001", "two towers compare images and texts, they generate nothing")

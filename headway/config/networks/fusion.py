@@ -13,13 +13,14 @@ from headway.config.model import (
     SpecialTokens,
     StackConfig,
 )
+from headway.config.networks.without import WithoutDecoder
 from headway.errors import ConfigError
 
 FusionMode = Literal["early", "late", "image", "sound"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class FusionConfig:
+class FusionConfig(WithoutDecoder):
     """A model that gives a label to an image with its sound."""
 
     fusion: FusionMode = "early"
@@ -80,14 +81,5 @@ class FusionConfig:
         counts = {"image": self.image.count + self.image.leading, "sound": self.sound.count + self.sound.leading}
         return counts.get(self.fusion, sum(counts.values()))
 
-    kind: ClassVar[Literal["encoder"]] = "encoder"
     max_length: ClassVar[None] = None
-    quantization: ClassVar[str] = "none"
-    decoder: ClassVar[None] = None
-    target: ClassVar[None] = None
-    shared_embedding: ClassVar[bool] = False
-    lm: ClassVar[None] = None
-    nsp: ClassVar[None] = None
     tag: ClassVar[None] = None
-    span: ClassVar[None] = None
-    denoise: ClassVar[None] = None

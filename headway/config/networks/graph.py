@@ -14,6 +14,7 @@ from headway.config.model import (
     StackConfig,
     TagHeadConfig,
 )
+from headway.config.networks.without import WithoutDecoder
 from headway.config.ranges import conflict, in_range
 from headway.errors import ConfigError
 
@@ -83,7 +84,7 @@ class NodesConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GraphConfig:
+class GraphConfig(WithoutDecoder):
     """A model that gives labels or numbers to graphs, or to their nodes."""
 
     layer: Layer = "attention"
@@ -136,16 +137,7 @@ class GraphConfig:
     def output_front(self) -> NodesConfig:
         return self.source
 
-    kind: ClassVar[Literal["encoder"]] = "encoder"
     max_length: ClassVar[None] = None
-    quantization: ClassVar[str] = "none"
-    decoder: ClassVar[None] = None
-    target: ClassVar[None] = None
-    shared_embedding: ClassVar[bool] = False
-    lm: ClassVar[None] = None
-    nsp: ClassVar[None] = None
-    span: ClassVar[None] = None
-    denoise: ClassVar[None] = None
 
 
 HEAD: dict[Level, str] = {"graph": "classify", "node": "tag"}

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Literal
 
 from headway.config.model import MAX_WIDTH, FrontConfig, ModelConfig, SpecialTokens, StackConfig
-from headway.config.networks.without import WithoutHeads
+from headway.config.networks.without import WithoutDecoder, WithoutHeads
 from headway.config.ranges import in_range
 from headway.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)
-class TwoTowersConfig(WithoutHeads):
+class TwoTowersConfig(WithoutHeads, WithoutDecoder):
     """An encoder of images and an encoder of texts with one space for both: CLIP (Radford et al. 2021)."""
 
     image: ModelConfig
@@ -61,9 +61,3 @@ class TwoTowersConfig(WithoutHeads):
     def max_length(self) -> int | None:
         """The most tokens of a text; None if nothing limits them."""
         return self.text.max_length
-
-    kind: ClassVar[Literal["encoder"]] = "encoder"
-    decoder: ClassVar[None] = None
-    target: ClassVar[None] = None
-    shared_embedding: ClassVar[bool] = False
-    lm: ClassVar[None] = None

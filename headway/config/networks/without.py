@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 
 class WithoutHeads:
@@ -15,3 +15,17 @@ class WithoutHeads:
     tag: ClassVar[None] = None
     span: ClassVar[None] = None
     denoise: ClassVar[None] = None
+
+
+class WithoutDecoder:
+    """A config of a model that encodes, and generates nothing."""
+
+    kind: ClassVar[Literal["encoder"]] = "encoder"
+    decoder: ClassVar[None] = None
+    target: ClassVar[None] = None
+    shared_embedding: ClassVar[bool] = False
+    lm: ClassVar[None] = None
+    nsp: ClassVar[None] = None
+    span: ClassVar[None] = None
+    denoise: ClassVar[None] = None
+    quantization: ClassVar[str] = "none"
