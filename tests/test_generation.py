@@ -37,6 +37,9 @@ ALL: dict[str, Any] = {
     "suppress_tokens": [42], "begin_suppress_tokens": [43], "forced_bos_token_id": None, "forced_eos_token_id": 3,
     "forced_decoder_ids": [[50, 44]], "exponential_decay_length_penalty": [5, 1.1], "num_beams": 2,
     "length_penalty": 0.7, "early_stopping": "never", "renormalize_logits": True,
+    "is_multilingual": True, "lang_to_id": {"<|en|>": 5}, "task_to_id": {"transcribe": 6}, "language": "en",
+    "task": "transcribe", "return_timestamps": True, "no_timestamps_token_id": 9, "prev_sot_token_id": 8,
+    "max_initial_timestamp_index": 50, "alignment_heads": [[0, 1]],
 }  # fmt: skip
 ALL = {key: value for key, value in ALL.items() if value is not None}
 
