@@ -365,7 +365,7 @@ class Display:
         self.loss = loss if self.loss != self.loss else 0.95 * self.loss + 0.05 * loss
         left = self.left.after_step(time.monotonic(), seconds, share)
         rate = f"{tokens / max(seconds, 1e-9):,.0f} tokens/s"
-        show_status(f"step {step:,}  loss {self.loss:.3f}  {rate}" + (f"  {human_time(left)} left" if left else ""))
+        show_status(f"step {step:,}  loss {_decimals(self.loss)}  {rate}" + (f"  {human_time(left)} left" if left else ""))
 
     def _estimate(self, seconds: float, steps: int, step_seconds: float, memory: int, **_: Any) -> None:
         each = f"{step_seconds:.1f} s" if step_seconds >= 0.1 else f"{1e3 * step_seconds:.0f} ms"
@@ -373,7 +373,7 @@ class Display:
         say(f"about {human_time(seconds)} on this machine ({pace}); Ctrl-C saves")
 
     def _spike(self, step: int, loss: float, usual: float, **_: Any) -> None:
-        say(f"step {step:,}  loss {loss:.3f}: a spike above the mean of {usual:.3f}")
+        say(f"step {step:,}  loss {_decimals(loss)}: a spike above the mean of {_decimals(usual)}")
 
     def _nan(self, step: int, action: str, where: str = "", **_: Any) -> None:
         say(f"step {step:,}  not finite: {action}{f' ({where})' if where else ''}")
@@ -385,7 +385,7 @@ class Display:
         say(f"a log sink failed and is dropped: {problem}")
 
     def _eval(self, step: int, **metrics: float) -> None:
-        say(f"step {step:,}  loss {self.loss:.3f}  {_metrics(metrics)}")
+        say(f"step {step:,}  loss {_decimals(self.loss)}  {_metrics(metrics)}")
 
     def _sample(self, text: str, **_: Any) -> None:
         dim, plain = ("\x1b[2m", "\x1b[0m") if sys.stderr.isatty() else ("", "")
@@ -413,4 +413,9 @@ def _whole(lines: list[str], room: int = 6) -> list[str]:
 
 def _metrics(metrics: dict[str, float]) -> str:
     """Metrics with their names on one line."""
-    return "  ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in metrics.items())
+    return "  ".join(f"{name.replace('_', ' ')} {_decimals(value)}" for name, value in metrics.items())
+
+
+def _decimals(value: float) -> str:
+    """Three decimals, or two digits of a value that three would hide."""
+    return f"{value:.1e}" if 0 < abs(value) < 0.0005 else f"{value:.3f}"

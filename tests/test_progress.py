@@ -349,6 +349,11 @@ def test_a_short_run_and_few_steps_are_not_estimated() -> None:
     assert not any(few.after_step(step, 0.1 * step, step / 1e6) for step in range(1, 20))
 
 
+def test_a_small_loss_is_not_hidden(capfd: pytest.CaptureFixture[str]) -> None:
+    Display(False).report("test", step=1, test=0.00012, accuracy=0.9871, rate=0.0, gap=-0.0004)
+    assert capfd.readouterr().err == "test 1.2e-04  accuracy 0.987  rate 0.000  gap -4.0e-04\n"
+
+
 def test_an_estimate_as_it_is_said(capfd: pytest.CaptureFixture[str]) -> None:
     Display(False).report("estimate", step=4, seconds=2400.0, steps=1200, step_seconds=2.0, memory=3_100_000_000)
     said = capfd.readouterr().err
