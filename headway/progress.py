@@ -364,8 +364,8 @@ class Display:
     def _step(self, step: int, loss: float, tokens: int, seconds: float, share: float, **_: Any) -> None:
         self.loss = loss if self.loss != self.loss else 0.95 * self.loss + 0.05 * loss
         left = self.left.after_step(time.monotonic(), seconds, share)
-        rate = f"{tokens / max(seconds, 1e-9):,.0f} tokens/s"
-        show_status(f"step {step:,}  loss {_decimals(self.loss)}  {rate}" + (f"  {human_time(left)} left" if left else ""))
+        rate = f"{tokens / max(seconds, 1e-9):,.0f} tokens/s" + (f"  {human_time(left)} left" if left else "")
+        show_status(f"step {step:,}  loss {_decimals(self.loss)}  {rate}")
 
     def _estimate(self, seconds: float, steps: int, step_seconds: float, memory: int, **_: Any) -> None:
         each = f"{step_seconds:.1f} s" if step_seconds >= 0.1 else f"{1e3 * step_seconds:.0f} ms"

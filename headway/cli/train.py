@@ -134,14 +134,20 @@ def _afterwards(run: Any, say: Callable[..., None], json_: bool) -> None:
     say(f"report: {report}")
     _advise(run.folder, report, say)
     name = "last" if run.recipe.out == RUNS else shlex.quote(str(run.folder))
-    say(f"next: headway run {name} {_tries(run)}   headway eval {name}   headway check {name}")
+    use = f"headway run {name} {words}   " if (words := _tries(run)) else ""
+    say(f"next: {use}headway eval {name}   headway check {name}")
 
 
 def _tries(run: Any) -> str:
-    """What to type after `headway run MODEL`: an example of the user's data, or one that fits the made-up data."""
+    """What to type after `headway run MODEL`: an example of the user's data, or one that fits the made-up data.
+
+    Empty where there is nothing to type.
+    """
     from headway.tasks.registry import get_task
 
     task = get_task(run.recipe.task)
+    if run.recipe.data.raw:  # bytes cannot be typed, and what a model writes of them is no text
+        return "" if task.generates else "--file FILE"
     if not run.recipe.data.train:
         return task.tries.made_up
     words = run.task.tries

@@ -5,9 +5,13 @@ from __future__ import annotations
 import errno
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from headway.cli.train import _tries
+from headway.tasks.recipe import load_recipe
 from tests.cli.conftest import Run
 
 TINY = (
@@ -150,3 +154,21 @@ def test_what_is_typed_a_little_wrong_is_answered_with_the_right_words(
     monkeypatch.chdir(tmp_path)
     done = run(*words)
     assert f"error[{code}]" in done.err and named in done.err and "\nerror" not in done.err, done.err
+
+
+def ended_run(recipe: str, *words: str, tries: tuple[str, ...] = ()) -> Any:
+    return SimpleNamespace(recipe=load_recipe(recipe, words)[1], task=SimpleNamespace(tries=list(tries)))
+
+
+@pytest.mark.parametrize(
+    ("run", "words"),
+    [
+        (ended_run("tiny"), '"The import statement"'),
+        (ended_run("tiny", "data.train=book.txt", tries=("Call me",)), "'Call me'"),
+        (ended_run("filetypes"), "--file FILE"),
+        (ended_run("sound-bytes"), ""),
+        (ended_run("sound-bytes", "data.train=sound.raw", tries=("\x00\xff",)), ""),
+    ],
+)
+def test_what_to_type_after_a_run(run: Any, words: str) -> None:
+    assert _tries(run) == words
