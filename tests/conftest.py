@@ -78,7 +78,9 @@ def seeded() -> None:
         if THREADS:
             torch.set_num_threads(int(THREADS))
         if not _torch_random:
-            _torch_random.append(TorchRandom())
+            # A new list: hypothesis asks the garbage collector who holds the object, and headway's command line may have
+            # frozen all lists that there were.
+            globals()["_torch_random"] = [TorchRandom()]
             hypothesis.register_random(_torch_random[0])
 
 
