@@ -78,8 +78,8 @@ def seeded() -> None:
         if THREADS:
             torch.set_num_threads(int(THREADS))
         if not _torch_random:
-            # A new list: hypothesis asks the garbage collector who holds the object, and headway's command line may have
-            # frozen all lists that there were.
+            # A new list: hypothesis asks the garbage collector who holds the object, and headway's command line may
+            # have frozen all lists there were.
             globals()["_torch_random"] = [TorchRandom()]
             hypothesis.register_random(_torch_random[0])
 
