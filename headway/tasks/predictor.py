@@ -145,7 +145,7 @@ def predict_good(
         found = predictor.predict([item.example for item in items])
     except DataError as error:
         if len(items) == 1:
-            reject(Flaw(items[0].file, items[0].line, error.message, code=error.code), bad)
+            reject(Flaw.of(error, items[0].file, items[0].line), bad)
             return
     else:
         yield list(items), [each.to_dict() for each in found]

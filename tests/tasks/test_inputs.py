@@ -81,3 +81,14 @@ def test_only_the_bad_ones_are_left_out(good: list[bool]) -> None:
     assert bad.first == [f"f:{i + 1}: {i} is wrong" for i, fine in enumerate(good) if not fine]
     for row, item in zip(located(get_task("lm"), kept, found, files=True), kept, strict=True):
         assert row == {"file": "f", "line": item.line, "text": item.example.text, "is": item.example.text}
+
+
+@pytest.mark.parametrize("said", ["f: too short", "too short", "f is too short"])
+def test_a_file_is_named_once(said: str) -> None:
+    class Predictor:
+        def predict(self, some: Sequence[TextExample]) -> list[Any]:
+            raise DataError("D001", said)
+
+    bad = BadRows("skip")
+    assert not list(predict_good(Predictor(), list(items(1)), bad))
+    assert bad.first == [f"f:1: {said.removeprefix('f').removeprefix(':').strip()}"]

@@ -39,8 +39,8 @@ from headway.data.files.locate import file_format
 from headway.data.files.nested import rows_inside
 from headway.data.files.parquet import batch_rows, parquet_batches
 from headway.data.files.sheets import sheet_rows
-from headway.errors import counted
-from headway.jsonfile import JSON_LIMIT, JSON_VALUES, parse_object, unreadable
+from headway.errors import HeadwayError, counted
+from headway.jsonfile import JSON_LIMIT, JSON_VALUES, parse_object, show, unreadable
 
 NUMBER = re.compile(r"\s*[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|inf(?:inity)?|nan)\s*", re.IGNORECASE)
 DATE = re.compile(r"\s*\d{4}-\d\d?-\d\d?(?:[ T]\d\d?:\d\d(?::\d\d(?:\.\d+)?)?(?:Z|[+-]\d\d:?\d\d)?)?\s*")
@@ -80,6 +80,14 @@ class Flaw:
     code: str = "D007"
     seen: bool = False
     """Whether `headway data` reports this flaw too; other flaws depend on the task."""
+
+    @classmethod
+    def of(cls, error: HeadwayError, file: str, line: int, *, seen: bool = False) -> Flaw:
+        """What an error says of a row; its message may begin with the file, and a flaw names that already."""
+        reason = error.message
+        if file and (rest := reason.removeprefix(show(file))) != reason:
+            reason = rest.removeprefix(":").strip()
+        return cls(file, line, reason, code=error.code, seen=seen)
 
 
 Found = Iterator[Row | Flaw]

@@ -27,7 +27,6 @@ from headway.data.batching.token_store import VERIFY_ALL_BELOW, cache_folder, pr
 from headway.data.blocks.block import in_threads
 from headway.data.files.readers import Flaw
 from headway.errors import DataError, NotFoundError
-from headway.jsonfile import show
 from headway.progress import bar
 from headway.resources import write_error
 
@@ -97,8 +96,7 @@ def decoded(rows: Iterable[R | Flaw], decode: Callable[[R], A], threads: int = 0
         try:
             return row, decode(row)
         except (DataError, NotFoundError) as error:
-            reason = error.message.removeprefix(show(row.file)).removeprefix(":").strip()
-            return Flaw(row.file, row.line, reason, code=error.code, seen=True)
+            return Flaw.of(error, row.file, row.line, seen=True)
 
     return in_threads((partial(work, row) for row in rows), threads or 2 * (os.cpu_count() or 1))
 
