@@ -21,11 +21,13 @@ from typing import Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
+import tokenizers
 import torch
 from common import alternate, emit, machine, ratio
 from torch import Tensor
 
 from headway.config import presets
+from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.generate.beam.search import Beam, beam_search
 from headway.generate.protocol import Source
 from headway.hub.folder import load_model, save_model
@@ -36,6 +38,17 @@ FRAMES, SECONDS, WAVE = 3000, 30.0, 80
 START, END, TASK = 50258, 50257, [50258, 50259, 50359, 50363]
 
 
+def tokenizer_of_whisper() -> tokenizers.Tokenizer:
+    """Whisper's special tokens in their places; CTranslate2 looks for them by name. Texts are no texts."""
+    tasks = ("translate", "transcribe", "startoflm", "startofprev", "nospeech", "notimestamps")
+    languages = ("en", *(f"l{number}" for number in range(TASK[2] - 1 - TASK[1] - 1)))
+    special = [f"<|{name}|>" for name in ("endoftext", "startoftranscript", *languages, *tasks)]
+    names = [*(f"t{number}" for number in range(END)), *special]
+    made = tokenizers.Tokenizer(tokenizers.models.WordLevel({name: i for i, name in enumerate(names)}, "t0"))
+    made.add_special_tokens(special)
+    return made
+
+
 def folder_of_whisper(place: Path) -> Path:
     """A folder of random weights, with which texts are not all of one token."""
     torch.manual_seed(0)
@@ -43,7 +56,7 @@ def folder_of_whisper(place: Path) -> Path:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.02 * torch.randn_like(parameter))
-    return save_model(model, place / "whisper")
+    return save_model(model, place / "whisper", Tokenizer(tokenizer_of_whisper()))
 
 
 def ours(folder: Path, dtype: torch.dtype, windows: Tensor, tokens: int, batch: int) -> Callable[[], list[list[int]]]:
