@@ -46,7 +46,11 @@ class _TrainingChecks:
         gradients = []
         for parts in (1, 2):
             run = self._run(f"train.accumulate={parts}", "model.dropout=0.0")
+            if not run.task.by_gradient:
+                run.loop.close()
+                return CheckResult("accumulated = whole", None, note="no gradient changes the weights")
             run.model.double()
+            run.loop.compute.carry = tuple(part.double() for part in run.loop.compute.carry)
             run.loop.compute.gradients(run.loop._next_batches(), 1.0)
             gradients.append([p.grad.clone() for p in run.model.parameters() if p.grad is not None])
             run.loop.close()
@@ -92,6 +96,9 @@ class _TrainingChecks:
     def non_finite(self) -> CheckResult:
         """A NaN weight stops the run in the same step, before any update."""
         run = self._run("train.on_nan=stop")
+        if not run.task.by_gradient:
+            run.loop.close()
+            return CheckResult("NaN noticed at once", None, note="no gradient changes the weights")
         parameter = next(p for p in run.model.parameters() if p.requires_grad)
         with torch.no_grad():
             parameter.view(-1)[0] = math.nan
@@ -107,7 +114,7 @@ class _TrainingChecks:
             run.loop.close()
 
 
-def digest(run: Run, files: tuple[str, ...] = ("model", "optimizer", "rng", "mean", "best")) -> str:
+def digest(run: Run, files: tuple[str, ...] = ("model", "optimizer", "rng", "mean", "best", "carry")) -> str:
     """SHA-256 of these files of a checkpoint, and of its counters except for times."""
     tensors, counters = collect(run.loop)
     counters = {k: v for k, v in counters.items() if k not in ("seconds", "skipped")}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -110,8 +110,29 @@ class Training(ABC):
 
     @property
     @abstractmethod
-    def loss(self) -> Callable[..., Tensor]:
-        """A function of the model and a batch's tensors: the summed loss. It is compiled, so it has no state."""
+    def loss(self) -> Callable[..., Any]:
+        """A function of the model and a batch's tensors: the summed loss. It is compiled, so it has no state.
+
+        Where `carry` has tensors, they follow those of the batch, and the function returns (loss, the next carry).
+        """
+
+    def carry(self, model: Model) -> tuple[Tensor, ...]:
+        """What a batch hands to the next one, as it is before the first: the state of a recurrent network, rows first.
+
+        Checkpoints hold it. Empty: batches do not depend on each other.
+        """
+        return ()
+
+    def initialise(self, model: Model) -> None:
+        """Set weights of a new model that follow from the data, before the first step."""
+        return
+
+    by_gradient: ClassVar[bool] = True
+    """Whether gradients change the weights; if not, `update` does, in one process."""
+
+    def update(self, model: Model, tensors: Sequence[Tensor | None], lr: float) -> float:
+        """A step without gradients: change the weights by a batch, and return the summed loss before it."""
+        raise NotImplementedError
 
     def after_step(self, model: Model, share: float, world: ProcessGroup) -> None:
         """Change weights that no gradient changes, such as a teacher's; `share` of the budget is spent."""

@@ -15,10 +15,12 @@ import torch
 from torch import Tensor
 
 from headway.config.recipe import TrainConfig
+from headway.errors import ConfigError
 from headway.model.attention import step_kernels
 from headway.model.model import Model
 from headway.progress import bar
 from headway.tasks.batch import Batch
+from headway.tasks.training import Training
 from headway.train.distributed import World, full_tensor
 from headway.train.optim.optimizer import Optimizer
 
@@ -27,7 +29,8 @@ EAGER_STEPS = 3
 MAX_GRAPHS = 64
 """The most shapes that are captured. If shapes hardly ever repeat, capturing them costs more than it saves."""
 
-Loss = Callable[..., Tensor]
+Loss = Callable[..., Any]
+"""A summed loss; with the next carry, where batches hand one on (`Training.carry`)."""
 Tensors = Sequence[Tensor | None]
 Shapes = tuple[tuple[torch.Size | None, ...], ...]
 MicroBatches = Sequence[tuple[Batch, int]]
@@ -51,6 +54,7 @@ class Compute:
         world: World,
         *,
         static_shapes: bool = True,
+        carry: tuple[Tensor, ...] = (),
     ) -> None:
         """`static_shapes`: all batches have one shape. Only then does compiling save more time than it takes."""
         self.model, self.optimizer, self.config, self.world = model, optimizer, config, world
@@ -60,7 +64,9 @@ class Compute:
         self.loss = torch.compile(loss) if compiled else loss
         self._kernels = step_kernels if static_shapes and on_gpu else nullcontext
         self.bfloat16 = uses_bfloat16(config, world.device)
-        self.captures = config.cuda_graphs and on_gpu and world.size == 1
+        self.carry = self._next_carry = carry
+        """What the next batch starts from (`Training.carry`), and what it will hand on if its step is not dropped."""
+        self.captures = config.cuda_graphs and on_gpu and world.size == 1 and not carry
         self.captured: dict[Shapes, _CapturedStep] = {}
         self._seen: set[Shapes] = set()
         self._steps = 0
@@ -88,16 +94,27 @@ class Compute:
         return _numbers(result)
 
     def _gradients(self, inputs: Sequence[Tensors], counted: Sequence[int], scale: float | Tensor) -> Tensor:
-        losses = []
-        for tensors, one in zip(inputs, counted, strict=True):
+        losses, carried = [], []
+        for tensors, one, carry in zip(inputs, counted, self._carry_parts(inputs), strict=True):
             with self.precision(), self._kernels():
-                total = self.loss(self.model, *tensors) * one
+                found = self.loss(self.model, *tensors, *carry)
+                total, after = found if carry else (found, ())
+                total = total * one
             (total * scale).backward()  # FSDP averages over the processes, so `scale` contains their number
             losses.append(total.detach())
+            carried.append([part.detach() for part in after])
+        self._next_carry = tuple(torch.cat(parts) for parts in zip(*carried, strict=True))
         limit = self.config.clip or float("inf")
         norm = full_tensor(torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit))
         loss = torch.stack(losses).sum()
         return torch.stack([loss, norm.to(loss.dtype)])
+
+    def _carry_parts(self, inputs: Sequence[Tensors]) -> list[tuple[Tensor, ...]]:
+        """The rows of the carry that belong to each micro-batch."""
+        if not self.carry:
+            return [()] * len(inputs)
+        rows = [len(next(t for t in tensors if t is not None)) for tensors in inputs]
+        return list(zip(*(part.split(rows) for part in self.carry), strict=True))
 
     def by_name(self, micro_batches: MicroBatches, count: float) -> Iterator[tuple[str, Tensor | None]]:
         """The gradients of the last step, to find a bad one. Those of a captured step are computed again."""
@@ -114,9 +131,10 @@ class Compute:
         else:
             self.optimizer.step()
             self.optimizer.zero_grad()
+        self.carry = self._next_carry
 
     def discard(self) -> None:
-        """Drop the gradients; the weights stay as they are."""
+        """Drop the gradients; the weights stay as they are, and so does what the next batch starts from."""
         self.optimizer.zero_grad()
 
     def _captured_step(self, micro_batches: MicroBatches) -> _CapturedStep | None:
@@ -160,6 +178,52 @@ class Compute:
         self.optimizer.zero_grad()
 
 
+class DirectCompute:
+    """Steps without gradients: the task changes the weights itself (`Training.update`), on the device of the model."""
+
+    compiled = bfloat16 = False
+    carry: tuple[Tensor, ...] = ()
+
+    def __init__(self, model: Model, task: Training, optimizer: Optimizer, world: World) -> None:
+        self.model, self.task, self.optimizer, self.world = model, task, optimizer, world
+
+    def precision(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def gradients(self, micro_batches: MicroBatches, count: float) -> tuple[float, float]:
+        """Change the weights at once; the summed loss, and 0 for the norm of gradients that do not exist."""
+        lr = float(self.optimizer.groups[0]["lr"]) if self.optimizer.groups else 0.0
+        batches = (batch.to(self.world.device) for batch, _ in micro_batches)
+        return sum(self.task.update(self.model, tensors, lr) for tensors in batches), 0.0
+
+    def by_name(self, micro_batches: MicroBatches, count: float) -> Iterator[tuple[str, Tensor | None]]:
+        return ((name, None) for name, _ in self.model.named_parameters())
+
+    def update(self) -> None:
+        """Nothing is left to do."""
+
+    def discard(self) -> None:
+        """Nothing can be taken back: `make_compute` refuses train.on_nan = skip."""
+
+    def drop_graphs(self) -> None:
+        """There are none."""
+
+
+def make_compute(model: Model, task: Training, optimizer: Optimizer, config: TrainConfig, world: World) -> AnyCompute:
+    """How a task's steps are computed: by gradients, or by the task itself."""
+    if task.by_gradient:
+        shapes, carry = task.static_shapes, task.carry(model)
+        return Compute(model, task.loss, optimizer, config, world, static_shapes=shapes, carry=carry)
+    if world.size > 1:
+        raise ConfigError(
+            "C004", f"this task changes weights without gradients, in one process: not gpus = {world.size}"
+        )
+    if config.on_nan == "skip":
+        why = "a step of this task cannot be taken back: not train.on_nan = skip"
+        raise ConfigError("C004", why, 'set train.on_nan = "stop" or "rewind"')
+    return DirectCompute(model, task, optimizer, world)
+
+
 class _CapturedStep:
     """A step as two CUDA graphs, gradients and update. The host checks the loss between them.
 
@@ -192,6 +256,9 @@ class _CapturedStep:
 
     def update(self) -> None:
         self._step.replay()
+
+
+AnyCompute = Compute | DirectCompute
 
 
 def _numbers(result: Tensor) -> tuple[float, float]:

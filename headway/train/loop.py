@@ -22,7 +22,7 @@ from headway.model.model import Model
 from headway.progress import bar
 from headway.tasks.batch import Batch
 from headway.tasks.training import Training
-from headway.train.compute import Compute
+from headway.train.compute import make_compute
 from headway.train.distributed import World, reshard
 from headway.train.health import LossEMA, diverged, non_finite
 from headway.train.log.cost import Estimate, peak_memory
@@ -83,7 +83,7 @@ class Loop:
         self.received_signal = 0
         """A signal that this process has received. The run stops when all processes know of it."""
         self.stop_signal = 0
-        self.compute = Compute(model, task.loss, optimizer, config, world, static_shapes=task.static_shapes)
+        self.compute = make_compute(model, task, optimizer, config, world)
         self._batches: Prefetcher[list[tuple[Batch, int]]] | None = None
 
     def run(self, report: Report, save: Callable[[], None], sample: Callable[[], dict[str, Any]]) -> None:
@@ -148,7 +148,7 @@ class Loop:
         self.task.after_step(self.model, self.budget_spent, self.world)
         if self.ema is not None and not problem:
             self.ema.update(config.ema, now.step)
-        return {"loss": loss / count, "grad_norm": norm, "lr": self.peak_lrs[0] * factor}
+        return {"loss": loss / count, "grad_norm": norm, "lr": max(self.peak_lrs[:1], default=0.0) * factor}
 
     def _next_batches(self) -> list[tuple[Batch, int]]:
         if self._batches is None:

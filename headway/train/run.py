@@ -201,6 +201,7 @@ def _make(folder: Path, recipe: Recipe, world: World) -> Run:
         check_first_step(recipe, planned, task.batch, plan, world)
     torch.manual_seed(recipe.seed)
     model = build_model(recipe, task, world.device)
+    task.initialise(model)
     if getattr(model.config, "network", "") in CELLS:
         # torch.compile does not speed up these kernels, and a captured graph would replay the first batch's lengths
         settings = replace(settings, compile=bool(settings.compile), cuda_graphs=False)

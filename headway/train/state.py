@@ -22,12 +22,14 @@ Tensors = dict[str, dict[str, Tensor]]
 
 
 def collect(loop: Loop) -> tuple[Tensors, dict[str, Any]]:
-    """The tensors by file (weights, moments, random state) and the counters. Every process has to call it."""
+    """The tensors by file (weights, moments, random state, carry) and the counters. Every process has to call it."""
     tensors = {
         "model": {name: full_tensor(p.detach()) for name, p in trainable_weights(loop.model).items()},
         "optimizer": {name: full_tensor(value) for name, value in loop.optimizer.state()},
         "rng": _random_states(loop.world),
     }
+    if loop.compute.carry:
+        tensors["carry"] = {str(number): part for number, part in enumerate(loop.compute.carry)}
     for name, copies in (("mean", loop.ema), ("best", loop.best)):
         if copies is not None:
             tensors[name] = {key: full_tensor(value) for key, value in copies.tensors.items()}
@@ -53,6 +55,8 @@ def restore(loop: Loop, tensors: Tensors, counters: dict[str, Any]) -> None:
     for key, copies in (("mean", loop.ema), ("best", loop.best)):
         if copies is not None and key in tensors:
             load_weights(copies.tensors, tensors[key])
+    if loop.compute.carry:
+        loop.compute.carry = tuple(tensors["carry"][str(n)].to(p.device) for n, p in enumerate(loop.compute.carry))
     _set_random_state(tensors["rng"], loop.world)
     loop.restart(counters)
 
