@@ -360,6 +360,8 @@ class Display:
         notes = "".join(f", {n:,} {said if n > 1 else said.replace('rows', 'row')}" for said, n in lost.items())
         read = f"{counted(tokens, 'training tokens')}, {counted(valid_tokens, 'validation tokens')}"
         say(f"{texts}{read}{words}{notes}")
+        for note in facts.get("notes", ()):
+            say(f"note: {note}")
 
     def _step(self, step: int, loss: float, tokens: int, seconds: float, share: float, **_: Any) -> None:
         self.loss = loss if self.loss != self.loss else 0.95 * self.loss + 0.05 * loss

@@ -405,6 +405,8 @@ def test_rows_that_were_lost_are_counted(capfd: pytest.CaptureFixture[str]) -> N
     show("data", tokens=1000, valid_tokens=10, vocab=9, bad_rows=1, shortened=2000, cut=3, left_out=4)
     said = capfd.readouterr().err
     assert all(part in said for part in ("vocabulary 9", ", 1 bad row ", ", 2,000 short", ", 3 trunc", ", 4 too long"))
+    show("data", tokens=1000, valid_tokens=10, notes=["a.csv: 1 gap", "a.csv: constant columns: x"])
+    assert capfd.readouterr().err.splitlines()[1:] == ["note: a.csv: 1 gap", "note: a.csv: constant columns: x"]
 
 
 def test_a_process_of_a_pool_shows_nothing(quick: None) -> None:

@@ -32,6 +32,8 @@ def parse_media(value: Any, folder: Path | None, noun: str) -> bytes | str:
         return _decoded(value, noun)
     path = Path(os.path.expanduser(value))
     path = path if path.is_absolute() else folder / path
+    if path.is_dir():
+        raise DataError("D001", f"{show(path)[-200:]} is a folder, not one {noun}", "--file reads a whole folder")
     if not path.is_file():
         names = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
         raise NotFoundError("F001", f"no such file: {show(path)[-200:]}{nearest(path.name, names)}")

@@ -121,8 +121,12 @@ def _value_columns(
     kinds = {name: {value_type(row.get(name)) for row in first} for name in names}
     numbers = [name for name in names if kinds[name] & {"int", "float"} or kinds[name] == {"missing"}]
     if not numbers:
-        raise DataError("D004", f"{show(where)}: no column of numbers", f"there are {quoted(column_names(first))}")
+        raise DataError("D004", f"{show(where)}: no column of numbers", _listed(column_names(first)))
     return numbers, [name for name in names if name not in numbers]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"there are {quoted(names)}" if names else "the table has no rows"
 
 
 def _row(

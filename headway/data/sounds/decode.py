@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.data.sounds.wav import OtherEncodingError, Wav, WavError, read_header
-from headway.errors import DataError, NotFoundError
+from headway.errors import DataError, NotFoundError, counted
 from headway.jsonfile import show, unreadable
 
 Samples = NDArray[np.float32]
@@ -116,14 +116,16 @@ def _frames(reader: _Reader, start: float, end: float | None, where: str) -> tup
     """The first sample of a segment and how many it has."""
     whole = reader.frames / reader.rate
     if reader.frames < FEWEST:
-        raise DataError("D001", f"{where} has {reader.frames} samples: there is nothing to hear")
+        raise DataError("D001", f"{where} has {counted(reader.frames, 'samples')}: there is nothing to hear")
     if not 0 <= start < whole or (end is not None and not start < end <= whole + SLACK):
         until = "its end" if end is None else f"{end:g}"
         raise DataError("D001", f"{where} has {whole:.3f} seconds: none from {start:g} to {until}")
     first = round(start * reader.rate)
     last = reader.frames if end is None else min(reader.frames, round(end * reader.rate))
     if last - first < FEWEST:
-        raise DataError("D001", f"{where} has {last - first} samples from {start:g} s: there is nothing to hear")
+        raise DataError(
+            "D001", f"{where} has {counted(last - first, 'samples')} from {start:g} s: there is nothing to hear"
+        )
     return first, last - first
 
 
@@ -131,7 +133,7 @@ def _check_samples(sound: Sound, where: str) -> None:
     good = np.abs(sound.samples) <= LOUDEST  # false for NaN
     if not good.all():
         first = int(np.argmin(good))
-        what = f"sample {first:,} of {where} is {sound.samples[first]}"
+        what = f"{where}: sample {first:,} is {sound.samples[first]}"
         raise DataError("D001", f"{what}; samples are numbers from -1 to 1", "the file was damaged or badly converted")
 
 

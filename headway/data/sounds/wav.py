@@ -13,8 +13,9 @@ PCM, FLOAT, EXTENSIBLE = 1, 3, 0xFFFE
 """Numbers of encodings; those of an extensible header stand at the beginning of its identifier."""
 WIDTHS = {PCM: (1, 2, 3, 4), FLOAT: (4, 8)}
 """Encoding → bytes of a sample."""
-UNKNOWN = 0xFFFFFFFF
-"""The size of the samples in a file that was written into a pipe: they go on until the file ends."""
+UNKNOWN = 0x7FFFF000
+"""From here on, a size of samples that are not there is that of a file which was written into a pipe: programs that
+cannot go back to the header leave the largest size they know, and the samples go on until the file ends."""
 CHUNKS = 1000
 """The most chunks before the samples; a hostile file may have any number of them."""
 
@@ -94,7 +95,7 @@ def _header(form: tuple[int, int, int, int] | None, begin: int, length: int, siz
         raise WavError("its samples come before its format")
     encoding, channels, rate, width = form
     there = size - begin
-    if length == UNKNOWN:
+    if length > there and length >= UNKNOWN:
         length = there
     if length > there:
         raise WavError(f"its header says {length:,} bytes of samples, and {there:,} are there: it is cut off")

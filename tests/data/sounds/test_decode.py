@@ -106,8 +106,9 @@ def test_chunks_before_the_samples_are_skipped() -> None:
     np.testing.assert_allclose(open_sound(wav(pcm(TONE, 16), before=before)).samples, TONE, atol=1e-4)
 
 
-def test_a_piped_file_goes_on_to_its_end() -> None:
-    assert len(open_sound(wav(pcm(TONE, 16), size=0xFFFFFFFF)).samples) == len(TONE)
+@pytest.mark.parametrize("size", [0xFFFFFFFF, 0x7FFFFFFF, 0x7FFFF000])
+def test_a_piped_file_goes_on_to_its_end(size: int) -> None:
+    assert len(open_sound(wav(pcm(TONE, 16), size=size)).samples) == len(TONE)
 
 
 def test_segments(tmp_path: Path) -> None:
@@ -135,9 +136,9 @@ def test_blocks_equal_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
         (b"", "empty"),
         (b"no sound at all", "no sound that headway knows"),
         (wav(b""), "0 samples"),
-        (wav(pcm(TONE[:1], 16)), "1 samples"),
-        (wav(np.array([0, np.nan, 0], "<f4").tobytes(), 3, bits=32), "sample 1 of .* nan"),
-        (wav(np.array([0, 0, -np.inf], "<f4").tobytes(), 3, bits=32), "sample 2 of .* -inf"),
+        (wav(pcm(TONE[:1], 16)), "1 sample:"),
+        (wav(np.array([0, np.nan, 0], "<f4").tobytes(), 3, bits=32), "sample 1 is nan"),
+        (wav(np.array([0, 0, -np.inf], "<f4").tobytes(), 3, bits=32), "sample 2 is -inf"),
         (wav(np.array([0, 1e300], "<f8").tobytes(), 3, bits=64), "sample 1"),
         (wav(pcm(TONE, 16), size=10**6), "cut off"),
         (wav(pcm(TONE, 16))[:30], "format|ends"),
