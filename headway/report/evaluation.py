@@ -180,7 +180,8 @@ def _mistakes(found: Any) -> Mistakes | None:
     rows = []
     for row in _mappings(found):
         line, sure = as_float(row.get("line")), as_float(row.get("probability"))
-        where = "" if line is None or row.get("file") == "" else f"line {line:.0f}: "  # made-up data have no file
+        # made-up data have no file, and an image or a sound is a file of its own, without lines
+        where = f"line {line:.0f}: " if line and row.get("file") != "" else ""
         how = "" if sure is None else f" ({w.fixed(sure)})"
         said = f"{where}predicted {_plain(row.get('predicted'))}{how}, labelled {_plain(row.get('label'))}"
         rows.append((_truncate(row.get("text")), _truncate(said)))

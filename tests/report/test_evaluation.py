@@ -74,6 +74,11 @@ def test_questions_and_words_have_sections_of_their_own() -> None:
     assert ">tokens</th>" in section(FOUND)
 
 
+def test_a_file_that_is_an_example_of_its_own_has_no_line() -> None:
+    rows = [{"file": "a.jpg", "line": 0, "text": "a.jpg", "label": "cat", "predicted": "dog", "probability": 0.9}]
+    assert "<p>predicted dog (0.900), labelled cat</p>" in section({"data": "valid", "details": {"worst": rows}})
+
+
 def test_nothing_in_the_file_is_html() -> None:
     html = section(FOUND)
     assert "<script>" not in html and "<b>yes" not in html

@@ -57,7 +57,7 @@ class BadRows:
             hint = f"{self.setting}=skip leaves such rows out"
             if flaw.code == EMPTY:
                 hint = ""
-            elif flaw.seen:
+            elif flaw.seen and flaw.line:  # not of a file that is a row of its own
                 words = ["headway", "data", where, *(["--column", flaw.column] if flaw.column else [])]
                 hint += f"; {shlex.join(words)} shows them"
             if flaw.code == "D003":

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from headway.data.files import lines as stream
 from headway.data.files import readers as formats
 from headway.data.files.lines import Lines, read_as
+from headway.data.files.readers import Flaw
 from headway.data.files.rows import BadRows, Document, documents, rows
 from headway.errors import DataError, HeadwayError, NotFoundError
 
@@ -815,3 +816,10 @@ def test_nothing_to_read_is_an_error(tmp_path: Path) -> None:
         texts(tmp_path, "x.csv", "text,n\n")
     with pytest.raises(DataError, match=r"D002.*no documents \(1 bad row, the first: .*x.jsonl:1: not valid JSON"):
         texts(tmp_path, "x.jsonl", "nope\n", bad=BadRows("skip"))
+
+
+def test_a_file_that_is_a_row_of_its_own_is_not_shown_again() -> None:
+    with pytest.raises(DataError) as caught:
+        BadRows().add(Flaw("photos/a.jpg", 0, "cannot be decoded", seen=True))
+    assert caught.value.message == "photos/a.jpg: cannot be decoded"
+    assert caught.value.hint == "data.bad_rows=skip leaves such rows out"
