@@ -143,6 +143,8 @@ def memory_advice(recipe: Recipe, folder: Path | None = None) -> str:
         fixed.append("model.lora=8, which trains few weights")
     if recipe.model.from_:
         fixed.append("a smaller model.from")
+    elif recipe.model.kind == "ngram":
+        fixed.append(f"model.order={max(1, recipe.model.order - 1)}")
     elif recipe.model.depth > 1:
         fixed.append(f"model.depth={recipe.model.depth // 2}")
     again = f" (headway train --resume {folder} …)" if folder is not None and free else ""
