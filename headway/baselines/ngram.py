@@ -42,7 +42,8 @@ class NGramHead(LMHead):
         """Contexts (…, C) to log-probabilities (…, V)."""
         contexts = x.flatten(0, -2)  # N C
         if not len(self.keys):
-            return self.log_probs[0].expand(*x.shape[:-1], -1).clone()
+            alike: Tensor = self.log_probs[0].expand(*x.shape[:-1], -1).clone()
+            return alike
         last, rows = contexts[:, 0].unique(return_inverse=True)  # few: what follows one token is looked up once
         weights = self._backoffs(contexts)
         table = self.log_probs[0] + torch.where(last < 0, 0.0, self.backoffs[0][last.clamp(min=0)])[:, None]
@@ -51,10 +52,12 @@ class NGramHead(LMHead):
         found += weights[0][:, None]
         for length in range(1, len(self.keys)):
             self._fill(found, length, contexts[:, length], weights[length])
-        return found.unflatten(0, x.shape[:-1])
+        logits: Tensor = found.unflatten(0, x.shape[:-1])
+        return logits
 
     def padded_logits(self, x: Tensor) -> Tensor:
-        return self(x)
+        """The same: a table has as many rows as the vocabulary."""
+        return self.forward(x)
 
     def features(self, x: Tensor) -> Tensor:
         return x

@@ -83,9 +83,9 @@ class Recipe:
         if kind == "transformer":
             return
         if not task.networks or (kind == "ngram" and not task.generates):
-            fit = (task for task in tasks() if task.networks and (kind != "ngram" or task.generates))
-            able = " and ".join(task.name for task in fit)
-            raise ConfigError("C004", f"model.kind = {kind} is for the tasks {able}, not {self.task}")
+            able = [task.name for task in tasks() if task.networks and (kind != "ngram" or task.generates)]
+            which = f"task{'s' * (len(able) > 1)} {' and '.join(able)}"
+            raise ConfigError("C004", f"model.kind = {kind} is for the {which}, not {self.task}")
         if kind == "ngram" and (self.model.from_ or self.model.lora):
             what = f"model.from = {self.model.from_}" if self.model.from_ else f"model.lora = {self.model.lora}"
             why = f"model.kind = ngram conflicts with {what}: an n-gram model is counted anew"

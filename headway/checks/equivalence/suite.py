@@ -211,7 +211,7 @@ class _ModelChecks:
 
     def _input(self, length: int) -> Tensor:
         if isinstance(self.model, NGram):  # its own text: random tokens would reach none of its longer contexts
-            first = torch.randint(self.config.vocab, (1,), generator=self.generator).tolist()
+            first = torch.randint(self.model.config.vocab, (1,), generator=self.generator).tolist()
             how = Sampling(seed=length + self.seed, stop=())
             return torch.tensor([*first, *generate(self.model, first, length - 1, how)], device=self.device)
         front = self.config.source if self.config.encoder else self.config.target

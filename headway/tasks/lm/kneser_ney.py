@@ -41,7 +41,7 @@ class _Level:
     suffix: Index
     """Of each the number of the n-gram without its first token."""
     count: Index
-    begins: Index
+    begins: NDArray[np.integer[Any]]
     """The numbers of those that begin a text, perhaps several times."""
 
 
