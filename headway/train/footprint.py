@@ -127,6 +127,8 @@ def check_memory(need: Footprint, recipe: Recipe, device: torch.device, processe
 
 def memory_advice(recipe: Recipe, folder: Path | None = None) -> str:
     """Settings that need less memory, with values; those that a resumed run may change come first."""
+    if recipe.model.kind == "ngram":
+        return f"in a new run model.order={max(1, recipe.model.order - 1)}, or less text"
     size, parts = batch_size(recipe), recipe.train.accumulate
     free = []
     if finer := next((n for n in range(2 * parts, size + 1) if size % n == 0), None):
@@ -143,8 +145,6 @@ def memory_advice(recipe: Recipe, folder: Path | None = None) -> str:
         fixed.append("model.lora=8, which trains few weights")
     if recipe.model.from_:
         fixed.append("a smaller model.from")
-    elif recipe.model.kind == "ngram":
-        fixed.append(f"model.order={max(1, recipe.model.order - 1)}")
     elif recipe.model.depth > 1:
         fixed.append(f"model.depth={recipe.model.depth // 2}")
     again = f" (headway train --resume {folder} …)" if folder is not None and free else ""

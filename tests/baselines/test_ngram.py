@@ -88,6 +88,12 @@ def test_every_path_is_the_same(order: int) -> None:
     assert found["spare rows closed"].difference is None and found["maps = eager weights"].difference is None
 
 
+@pytest.mark.slow
+def test_compiled_is_eager() -> None:
+    (row,) = (row for row in check_model(small(), compiled=True) if row.name == "compiled = eager")
+    assert row.difference is None or row.ok
+
+
 def test_the_checks_notice_a_wrong_table() -> None:
     model = small()
     with torch.no_grad():

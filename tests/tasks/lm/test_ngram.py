@@ -19,6 +19,7 @@ from headway.generate.decode import Sampling
 from headway.report.model_card import write_card
 from headway.report.report import write_report
 from headway.tasks.recipe import load_recipe
+from headway.train.footprint import memory_advice
 from headway.train.run import Run, resume, start, train
 
 SMALL = ["model.kind=ngram", "model.order=3", "data.tokenizer=chars", "data.length=16", "train.batch=4"]
@@ -45,7 +46,7 @@ def test_from_recipe_to_text(place: Path) -> None:
     """One step of a recipe that says 1,400, with settings that have no meaning here."""
     events: dict[str, dict[str, Any]] = {}
     run = train(make(place, "train.optimizer=sgd", "train.ema=0.9"), lambda kind, **facts: events.update({kind: facts}))
-    assert events["step"]["step"] == events["end"]["step"] == 1 and "step 1" not in events.get("chosen", {})
+    assert events["step"]["step"] == events["end"]["step"] == 1
     assert events["chosen"]["line"] == "an n-gram model is counted: train.steps=1"
     assert events["start"]["trained"] == events["start"]["parameters"] == run.model.parameter_count()
     assert events["step"]["tokens"] == events["data"]["tokens"] and events["end"]["flops"] == 0
@@ -128,6 +129,18 @@ def test_what_no_gradient_can_do(place: Path) -> None:
     run = train(make(place), quiet)
     with pytest.raises(ConfigError, match="no gradient trains"):
         start(*load_recipe("tiny", [f"data.train={place / 'text.txt'}", f"model.from={run.folder}"]))
+    with pytest.raises(DataError, match="no attention"):
+        load(run.folder).attention("the")
+    assert memory_advice(run.recipe) == "in a new run model.order=2, or less text"
+
+
+def test_the_server_says_what_it_cannot_do(place: Path) -> None:
+    pytest.importorskip("fastapi")
+    from headway.serve.context import ServedModel
+    from headway.serve.limits import Limits
+
+    with pytest.raises(DataError, match="of kind ngram"):
+        ServedModel(load(train(make(place), quiet).folder), Limits())
 
 
 def test_texts_shorter_than_the_order(place: Path) -> None:
