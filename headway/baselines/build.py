@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from headway.baselines.convolutional import Convolutional
 from headway.baselines.graph import GraphNetwork
+from headway.baselines.ngram import NGram
 from headway.baselines.recurrent import Recurrent
 from headway.config.model import ModelConfig
 from headway.config.networks.fusion import FusionConfig
 from headway.config.networks.graph import GraphConfig
 from headway.config.networks.kinds import AnyConfig
+from headway.config.networks.ngram import NGramConfig
 from headway.config.networks.series import SeriesConfig
 from headway.config.networks.towers import TwoTowersConfig
 from headway.joint.distillation import Student
@@ -31,4 +33,6 @@ def make_model(config: AnyConfig) -> Model:
         return SeriesModel(config)
     if isinstance(config, GraphConfig):
         return GraphTransformer(config) if config.layer == "attention" else GraphNetwork(config)
+    if isinstance(config, NGramConfig):
+        return NGram(config)
     return Convolutional(config) if config.network == "conv" else Recurrent(config)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headway.config.networks.baseline import BaselineConfig
+from headway.config.networks.ngram import NGramConfig
 from headway.data.batching.windows import embedded_text, split_text
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError
@@ -42,7 +43,7 @@ class QuantizationResult:
 
 def quantize_and_compare(model: Model, tokenizer: Tokenizer | None) -> QuantizationResult:
     """Quantize the model in place; measure it before and after on the same text."""
-    if isinstance(model.config, BaselineConfig):
+    if isinstance(model.config, BaselineConfig | NGramConfig):
         raise ConfigError("C004", f"quant = int8 is for transformers; this model is of kind {model.config.network}")
     if not isinstance(model, Transformer):
         raise ConfigError("C004", "quant = int8 is for single transformers; this model is of another kind")

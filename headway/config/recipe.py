@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from headway.config.model import Activation
+from headway.config.networks.ngram import MAX_ORDER
 from headway.config.ranges import Range, above_zero, at_least, check_encoding, shares, within
 from headway.errors import ConfigError
 
@@ -86,16 +87,18 @@ class DataConfig:
 class ShapeConfig:
     """A new model, with one size setting (`depth`) and every part of the block; or a pretrained one (`from`)."""
 
-    kind: Literal["transformer", "elman", "gru", "lstm", "conv"] = "transformer"
+    kind: Literal["transformer", "elman", "gru", "lstm", "conv", "ngram"] = "transformer"
     """The network. elman: Elman 1990; gru: Cho et al. 2014; lstm: Hochreiter & Schmidhuber 1997; conv: Gehring et al.
-    2017. Those have depth, width, tied, dropout, and attention, bidirectional or kernel; the rest is the
-    transformer's."""
+    2017. Those have depth, width, tied, dropout, and attention, bidirectional or kernel. ngram: Chen & Goodman 1998; it
+    has order. The rest is the transformer's."""
     attention: Literal["none", "additive", "dot", "general"] = "none"
     """Attention of a recurrent decoder to its encoder; none: it has only the encoder's last state."""
     bidirectional: bool = False
     """A recurrent encoder reads in both directions."""
     kernel: int = 3
     """Width of a convolution in tokens."""
+    order: int = 5
+    """Of an n-gram model the n: a token depends on the order - 1 tokens before it (modified Kneser–Ney smoothing)."""
     from_: str = ""
     """A pretrained model: a folder, a run or a hub id. Its shape and tokenizer come with it."""
     lora: int = 0
@@ -152,6 +155,7 @@ class ShapeConfig:
     def __post_init__(self) -> None:
         at_least("model", self, depth=1, encoder_depth=1, width=1, ff=1, heads=1, kv_heads=1, kernel=1, window=1)
         at_least("model", self, lora=0, freeze=0, patch=0)
+        within("model", self, Range(1, MAX_ORDER), "order")
         shares("model", self, "dropout", "drop_path")
 
 

@@ -202,6 +202,7 @@ def series_config(
     if shape.kind == "conv" or shape.positions == "sinusoidal":
         what = "kind = conv" if shape.kind == "conv" else "positions = sinusoidal"
         raise ConfigError("C004", f"model.{what} is for text: patches of time have learned positions, or the block's")
+    assert shape.kind != "ngram"  # refused by the recipe
     cell: Cell = "" if shape.kind == "transformer" else shape.kind
     return SeriesConfig(
         stack=_stack(replace(shape, heads=1, kv_heads=None) if cell else shape, causal=causal or bool(cell)),
@@ -279,7 +280,7 @@ def seq2seq_config(shape: ShapeConfig, vocab: int, length: int) -> AnyConfig:
 
 def baseline_config(shape: ShapeConfig, vocab: int, length: int, *, reads: bool = False) -> BaselineConfig:
     """A recurrent or convolutional network; with `reads` an encoder–decoder that shares one token table."""
-    assert shape.kind != "transformer"
+    assert shape.kind != "transformer" and shape.kind != "ngram"
     learned = shape.kind == "conv"  # a recurrent network needs no positions
     front = TokensConfig(
         vocab=vocab,

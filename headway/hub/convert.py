@@ -60,7 +60,8 @@ def load_tensors(model: Model, family: Family | None, architecture: str, source:
     state: dict[str, Tensor] = {}
     for piece, parameter in pieces:
         stored = [_stored_shape(piece, i, parameter.shape, model.config) for i in range(len(piece.theirs))]
-        _check(piece, stored, ("int8",) if parameter.dtype == torch.int8 else FLOATS, source, by_name)
+        dtypes = FLOATS if parameter.is_floating_point() else (str(parameter.dtype).removeprefix("torch."),)
+        _check(piece, stored, dtypes, source, by_name)
     _refuse_unknown_tensors(family, prefix, pieces, by_name)
     with ThreadPoolExecutor(torch.get_num_threads()) as pool:
         found = pool.map(lambda each: _read(each[0], each[1], source, by_name), pieces)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 import torch
 from torch import Tensor, nn
 
+from headway.baselines.ngram import NGram
 from headway.config.model import ModelConfig
 from headway.config.networks.kinds import AnyConfig
 from headway.config.recipe import ShapeConfig
@@ -55,8 +56,9 @@ def check_freeze(config: AnyConfig, freeze: int) -> None:
 
 
 def trainable_weights(model: nn.Module) -> dict[str, Tensor]:
-    """The weights that training changes, by name: by gradients, or because a teacher follows them."""
-    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    """The weights that training changes, by name: by gradients, by counting, or because a teacher follows them."""
+    counted = isinstance(model, NGram)
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad or counted}
     teacher = getattr(model, "distill", None)
     follow = {} if teacher is None else teacher.state_dict(prefix="distill.")
     return trained | {name: tensor for name, tensor in follow.items() if name not in trained}

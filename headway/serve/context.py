@@ -16,6 +16,7 @@ import torch
 from headway.config.model import max_positions
 from headway.config.networks.baseline import BaselineConfig
 from headway.config.networks.fusion import FusionConfig
+from headway.config.networks.ngram import NGramConfig
 from headway.data.prompts import PromptEncoder
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, DataError, MemoryOrDiskError
@@ -60,7 +61,7 @@ class ServedModel:
         self.tokenizer: Tokenizer | None = None
         """Of a model that generates."""
         self.grammars: Grammars | None = None
-        if isinstance(config, BaselineConfig) and config.kind == "decoder":
+        if isinstance(config, BaselineConfig | NGramConfig) and config.kind == "decoder":
             why = f"{self.id} is a model of kind {config.network}; the server generates only with transformers"
             raise DataError("D001", why, "use headway run")
         if config.kind == "decoder" and config.lm is not None:

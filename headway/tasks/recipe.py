@@ -77,15 +77,20 @@ class Recipe:
         elif type(self.settings) is not task.Settings:
             raise ConfigError("C002", f"the settings of task {self.task} should be its own {task.Settings.__name__}")
         kind, attention = self.model.kind, self.model.attention
-        if kind in ("transformer", "conv") and (attention != "none" or self.model.bidirectional):
+        if kind in ("transformer", "conv", "ngram") and (attention != "none" or self.model.bidirectional):
             what = f"model.attention = {attention}" if attention != "none" else "model.bidirectional = true"
             raise ConfigError("C004", f"{what} is for recurrent networks, not for model.kind = {kind}")
         if kind == "transformer":
             return
-        if not task.networks:
-            able = " and ".join(task.name for task in tasks() if task.networks)
-            raise ConfigError("C004", f"model.kind = {kind} is for the tasks {able}, not {self.task}")
-        if task.generates and self.data.rows != "stream":
+        if not task.networks or (kind == "ngram" and not task.generates):
+            able = [task.name for task in tasks() if task.networks and (kind != "ngram" or task.generates)]
+            which = f"task{'s' * (len(able) > 1)} {' and '.join(able)}"
+            raise ConfigError("C004", f"model.kind = {kind} is for the {which}, not {self.task}")
+        if kind == "ngram" and (self.model.from_ or self.model.lora):
+            what = f"model.from = {self.model.from_}" if self.model.from_ else f"model.lora = {self.model.lora}"
+            why = f"model.kind = ngram conflicts with {what}: an n-gram model is counted anew"
+            raise ConfigError("C004", why, "leave one of them out")
+        if task.generates and kind != "ngram" and self.data.rows != "stream":
             why = f'model.kind = {kind} needs data.rows = "stream", not "{self.data.rows}"'
             raise ConfigError("C004", why)
         if self.gpus > 1:

@@ -127,6 +127,8 @@ def check_memory(need: Footprint, recipe: Recipe, device: torch.device, processe
 
 def memory_advice(recipe: Recipe, folder: Path | None = None) -> str:
     """Settings that need less memory, with values; those that a resumed run may change come first."""
+    if recipe.model.kind == "ngram":
+        return f"in a new run model.order={max(1, recipe.model.order - 1)}, or less text"
     size, parts = batch_size(recipe), recipe.train.accumulate
     free = []
     if finer := next((n for n in range(2 * parts, size + 1) if size % n == 0), None):

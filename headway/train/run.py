@@ -309,7 +309,7 @@ def _start_facts(run: Run) -> dict[str, Any]:
         "words": list(run.words),
         "max_length": run.model.config.max_length,
         "parameters": count,
-        "trained": count if len(trained) == len(parameters) else sum(trained),
+        "trained": count if len(trained) == len(parameters) or not run.task.by_gradient else sum(trained),
         "folder": str(run.folder),
         "device": torch.cuda.get_device_name(world.device) if world.device.type == "cuda" else platform.machine(),
         "world": world.size,

@@ -16,6 +16,7 @@ MEANINGS = {
     "right padding = none": "padding after a text changes nothing",
     "left padding = none": "padding before a text changes nothing",
     "batch = single": "a text in a batch gives what it gives alone",
+    "probabilities sum to 1": "the tables of an n-gram model give each token its share, and no more",
     "packed = separate": "texts that share a row do not see each other",
     "cached = uncached": "the KV cache changes nothing",
     "reordered = fresh": "sequences may change places in the KV cache",

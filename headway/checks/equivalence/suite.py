@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headway.baselines.ngram import NGram
 from headway.checks.equivalence import beam, decoding, text, weights
 from headway.checks.equivalence.fusion import FusionChecks
 from headway.checks.equivalence.graph import GraphChecks
@@ -35,6 +36,7 @@ from headway.config.networks.baseline import BaselineConfig
 from headway.config.networks.kinds import AnyConfig
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import HeadwayError
+from headway.generate.decode import Sampling, generate
 from headway.hub.convert import dump_tensors
 from headway.hub.folder import load_model, save_model
 from headway.joint.fusion import Fusion
@@ -135,6 +137,7 @@ class _ModelChecks:
             "left padding = none": lambda: self.padding(left=True),
             "batch = single": self.batching,
             "packed = separate": self.packing,
+            **({"probabilities sum to 1": self.distributions} if isinstance(self.model, NGram) else {}),
             "cached = uncached": self.caching,
             "reordered = fresh": self.reordering,
             **self._generation(),
@@ -207,6 +210,10 @@ class _ModelChecks:
         return random_input(front if isinstance(front, TokensConfig) else None, length, self.generator).to(self.device)
 
     def _input(self, length: int) -> Tensor:
+        if isinstance(self.model, NGram):  # its own text: random tokens would reach none of its longer contexts
+            first = torch.randint(self.model.config.vocab, (1,), generator=self.generator).tolist()
+            how = Sampling(seed=length + self.seed, stop=())
+            return torch.tensor([*first, *generate(self.model, first, length - 1, how)], device=self.device)
         front = self.config.source if self.config.encoder else self.config.target
         made = random_input(front, length, self.generator)
         return made.to(self.device, self.dtype) if made.is_floating_point() else made.to(self.device)
@@ -216,7 +223,8 @@ class _ModelChecks:
     ) -> dict[str, Tensor]:
         model = model or self.model
         output: Output = model(inputs, targets if self.two_stacks else None, **masks)
-        return {"hidden": output.hidden, **model.logits(output)}
+        numbers = isinstance(model, NGram)  # of rows in a table: how large they are says nothing of rounding
+        return {**({} if numbers else {"hidden": output.hidden}), **model.logits(output)}
 
     def padding(self, *, left: bool) -> Outcome:
         frames = isinstance(self.config.source, FramesConfig)
@@ -266,6 +274,11 @@ class _ModelChecks:
             if k not in pooled
         )
         return self._outcome(max(max_difference(a, b) for a, b in pairs))
+
+    def distributions(self) -> Outcome:
+        """An n-gram model writes no softmax: its logits are log-probabilities already."""
+        worst = max(float(scores["lm"].double().logsumexp(-1).abs().max()) for scores in self.alone)
+        return Outcome(worst, TOLERANCE[self.dtype])
 
     def _decodes(self) -> str:
         return "" if self.config.decoder and self.config.lm else "the model does not generate"
@@ -333,7 +346,7 @@ class _ModelChecks:
         compiled = torch.compile(self.model)
         output = compiled(self.inputs[1][None], self.targets[1][None] if self.two_stacks else None)
         batch = {"hidden": output.hidden, **self.model.logits(output)}
-        worst = max(max_difference(batch[k], self.alone[1][k]) for k in batch)
+        worst = max(max_difference(batch[k], alone) for k, alone in self.alone[1].items())
         return self._outcome(worst)
 
 

@@ -8,16 +8,18 @@ from headway.config.model import ModelConfig
 from headway.config.networks.baseline import BaselineConfig
 from headway.config.networks.fusion import FusionConfig
 from headway.config.networks.graph import GraphConfig
+from headway.config.networks.ngram import NGramConfig
 from headway.config.networks.series import SeriesConfig
 from headway.config.networks.towers import TwoTowersConfig
 
-BesideConfig = BaselineConfig | TwoTowersConfig | FusionConfig | SeriesConfig | GraphConfig
+BesideConfig = BaselineConfig | NGramConfig | TwoTowersConfig | FusionConfig | SeriesConfig | GraphConfig
 """The config of a model beside the single transformer."""
 AnyConfig = ModelConfig | BesideConfig
 """The config of any model. Code for all models uses what all have in common; mypy checks it."""
 
 MARKS: dict[str, type[BesideConfig]] = {
     "network": BaselineConfig,
+    "ngrams": NGramConfig,
     "projection": TwoTowersConfig,
     "fusion": FusionConfig,
     "look_back": SeriesConfig,

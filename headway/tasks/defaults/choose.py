@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from headway.config.recipe import TrainConfig
 from headway.hub.adapter import is_adapter
 from headway.hub.download import resolve
 from headway.hub.folder import open_folder, read_tokenizer
@@ -22,8 +23,13 @@ from headway.tasks.defaults.scratch import SIZE, counted_settings, scratch_setti
 from headway.tasks.recipe import BUDGET, Recipe, with_settings
 from headway.tasks.registry import get_task
 
-SHOWN = ("lora", "length", "vocab", "depth", "width", "lr", "epochs", "minutes", "batch", "warmup")
+SHOWN = ("steps", "lora", "length", "vocab", "depth", "width", "lr", "epochs", "minutes", "batch", "warmup")
 """Settings that the line shows. The others follow from the kind of training; recipe.toml has them all."""
+COUNTING = TrainConfig(steps=1, warmup=0)
+BY_GRADIENT = (
+    *("steps", "warmup", "accumulate", "optimizer", "ema", "average", "patience", "keep_best", "on_nan", "unfreeze"),
+)
+"""Settings of `train` that have no meaning for a model that is counted: it gets those of `COUNTING`."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,8 @@ class Chosen:
 
 def choose(recipe: Recipe) -> Chosen:
     """The recipe with a value for everything that was not given."""
+    if recipe.model.kind == "ngram":
+        return _counting(recipe)
     given = recipe.given
     complete = Chosen(replace(recipe, given=None), {}, "")
     new = given is not None and given.starter and recipe.data.train and recipe.model.kind == "transformer"
@@ -67,6 +75,14 @@ def choose(recipe: Recipe) -> Chosen:
     return (
         Chosen(replace(with_settings(recipe, _nested(settings)), given=None), settings, why) if settings else complete
     )
+
+
+def _counting(recipe: Recipe) -> Chosen:
+    """An n-gram model is counted, so a run is one step, whatever the recipe says of steps and gradients."""
+    settings = {name: getattr(COUNTING, name) for name in BY_GRADIENT}
+    chosen = replace(recipe.train, minutes=None, epochs=None, **settings)
+    changed = {} if chosen == recipe.train else {f"train.{name}": value for name, value in settings.items()}
+    return Chosen(replace(recipe, train=chosen, given=None), changed, "an n-gram model is counted")
 
 
 def _finetuning(

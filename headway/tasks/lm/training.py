@@ -14,6 +14,7 @@ from torch import Tensor
 
 from headway.config.model import SpecialTokens
 from headway.config.networks.kinds import AnyConfig
+from headway.config.networks.ngram import NGramConfig
 from headway.config.recipe import DataConfig
 from headway.config.shape import decoder_config
 from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler, TokenBatchSampler
@@ -65,7 +66,12 @@ class LanguageModelTraining(Training):
         train, valid = (train, read_corpus(data.valid, data)) if data.valid else hold_out(train)
         tokenizer = context.tokenizer(train, causal=True)
         first, second = context.rank_zero_first(lambda: [tokenize_corpus(texts, tokenizer) for texts in (train, valid)])
-        return cls(context.recipe, tokenizer, first, second, context.about(train.key, bad))
+        made = cls
+        if context.recipe.model.kind == "ngram":
+            from headway.tasks.lm.ngram import NGramTraining  # which extends this class
+
+            made = NGramTraining
+        return made(context.recipe, tokenizer, first, second, context.about(train.key, bad))
 
     @property
     def data(self) -> DataConfig:
@@ -157,12 +163,20 @@ def writer_config(recipe: Recipe, tokenizer: Tokenizer, base: AnyConfig | None) 
     """A model that writes text: a decoder of the recipe's shape, or the one it starts from."""
     length, what = recipe.data.length, recipe.model.from_
     if base is None:
-        special = SpecialTokens(**{role: tokenizer.special.get(role) for role in ("pad", "bos", "eos")})
-        return replace(decoder_config(recipe.model, tokenizer.vocab_size, length), special=special)
+        made = decoder_config(recipe.model, tokenizer.vocab_size, length)
+        return replace(made, special=special_tokens(tokenizer))
     if base.kind != "decoder" or base.lm is None:
         raise ConfigError("C004", f"task {recipe.task} trains decoders, model.from = {what} is an {base.kind}")
+    if isinstance(base, NGramConfig):
+        why = f"model.from = {what} is an n-gram model, which no gradient trains"
+        raise ConfigError("C004", why, "count a text anew: model.kind=ngram without model.from")
     check_context(base, length, what)
     return base
+
+
+def special_tokens(tokenizer: Tokenizer) -> SpecialTokens:
+    """The special tokens of a new model."""
+    return SpecialTokens(**{role: tokenizer.special.get(role) for role in ("pad", "bos", "eos")})
 
 
 def plan_rows(recipe: Recipe, rows: Windows | PackedRows | PaddedRows, batch: int) -> BatchSampler:

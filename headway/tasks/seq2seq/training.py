@@ -156,7 +156,7 @@ class Seq2SeqTraining(WritingTraining[Part]):
         roles = {role: writes.special.get(role) for role in ("pad", "bos", "eos")}
         made = seq2seq_config(self.recipe.model, self.tokenizer.vocab_size, length)
         made = replace(made, special=SpecialTokens(**roles, start=self.start))
-        if writes is self.tokenizer or made.target is None:
+        if writes is self.tokenizer or made.source is None or made.target is None:
             return made
         return replace(made, target=replace(made.target, vocab=writes.vocab_size), shared_embedding=False)
 

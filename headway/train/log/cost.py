@@ -10,6 +10,7 @@ import torch
 
 from headway.config.networks.baseline import BaselineConfig
 from headway.config.networks.kinds import AnyConfig
+from headway.config.networks.ngram import NGramConfig
 
 PEAKS = {"b200": 2250e12, "h200": 989e12, "h100": 989e12, "a100": 312e12, "l40s": 362e12, "l4": 121e12, "4090": 165e12}
 """Dense bfloat16 operations per second, by a part of the device's name, from the makers' data sheets."""
@@ -20,6 +21,8 @@ MEASURED_STEPS, MEASURED_SECONDS, LONG_RUN = 3, 3.0, 120.0
 
 def flops_per_token(config: AnyConfig, parameters: int, length: int) -> float:
     """Operations of a training step per token: 6 per weight, and attention's products (Chowdhery et al. 2022)."""
+    if isinstance(config, NGramConfig):
+        return 0.0  # its text is sorted, and nothing is multiplied
     stack = config.output_stack
     layers = config.attention_layers if isinstance(config, BaselineConfig) else stack.n_layers
     return 6.0 * parameters + 12.0 * layers * stack.n_heads * stack.head_width * length
