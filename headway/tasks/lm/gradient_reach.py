@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from headway.data.batching.windows import Tokens
 from headway.model.embed import Embedded
 from headway.model.model import Model
+from headway.tasks.losses.tokens import upcast
 
 WINDOWS, REACH = 16, 128
 """Windows of the held-out text, and the tokens of each."""
@@ -65,7 +66,7 @@ def gradient_reach(model: Model, inputs: Tensor, targets: Tensor) -> list[float]
     try:
         with torch.enable_grad(), torch.autocast(inputs.device.type, enabled=False):
             states, hidden = _by_state(model, inputs) if model.first_carry(1) else _by_input(model, inputs)
-            loss = F.cross_entropy(model.lm(hidden).float(), targets, reduction="sum")
+            loss = F.cross_entropy(upcast(model.lm(hidden)), targets, reduction="sum")
             found = torch.autograd.grad(loss, [part for state in states for part in state], allow_unused=True)
     finally:
         model.train(was_training)
