@@ -139,9 +139,10 @@ EVERYTHING: dict[str, Any] = {
 }
 
 
+@pytest.mark.parametrize("normed", [False, True])
 @pytest.mark.parametrize("network", NETWORKS)
-def test_evaluation_knows_nothing_of_it(network: str) -> None:
-    plain, other = model_of(network), model_of(network, **EVERYTHING)
+def test_evaluation_knows_nothing_of_it(network: str, normed: bool) -> None:
+    plain, other = model_of(network, cell_norm=normed), model_of(network, cell_norm=normed, **EVERYTHING)
     other.load_state_dict(plain.state_dict())
     ids = torch.randint(VOCAB, (3, 7))
     (a, _), (b, _) = plain.read_on(ids), other.read_on(ids)
