@@ -4,8 +4,8 @@ python benchmarks/rnn.py [--vocab 10000] [--width 650] [--depth 2] [--batch 20] 
 python benchmarks/rnn.py --vocab 1000 --width 128          (a shape for a CPU)
 python benchmarks/rnn.py --dtype bfloat16                  (both sides under autocast)
 
-The plain side is nn.Embedding, nn.LSTM (cuDNN on a GPU), nn.Linear, cross entropy, clipping and fused AdamW; its state is
-carried and detached. headway's steps are those of its trainer (headway/train/compute.py), with its look at the loss:
+The plain side is nn.Embedding, nn.LSTM (cuDNN on a GPU), nn.Linear, cross entropy, clipping and fused AdamW; its state
+is carried and detached. headway's steps are those of its trainer (headway/train/compute.py), with its look at the loss:
 "rows" starts each row from zeros, "carry" goes on from the state of the step before, "regularised" drops weights and
 words with locked masks, which the plain side does not do. Ratios are to the plain side; above 1 headway is faster. On a
 CPU the clock is that of the process, so that other processes do not count.

@@ -155,15 +155,13 @@ class Recurrent(Baseline[State]):
             return ()
         return _rows_first(self.initial_state(rows, next(self.parameters()).device).hidden)
 
-    def read_on(
-        self, ids: Tensor, attention_mask: Tensor | None = None, carry: Hidden = ()
-    ) -> tuple[Output, tuple[Tensor, ...]]:
+    def read_on(self, ids: Tensor, mask: Tensor | None = None, carry: Any = ()) -> tuple[Output, Any]:
         if self.config.source is not None:
-            return super().read_on(ids, attention_mask)
-        refuse_packing(attention_mask)
+            return super().read_on(ids, mask)
+        refuse_packing(mask)
         state = State(_rows_first(carry)) if carry else self.initial_state(len(ids), ids.device)
-        hidden, penalty = self._language(state, ids, attention_mask)
-        return Output(hidden, attention_mask, penalty=penalty), _rows_first(state.hidden)
+        hidden, penalty = self._language(state, ids, mask)
+        return Output(hidden, mask, penalty=penalty), _rows_first(state.hidden)
 
     def _language(self, state: State, ids: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """What a language model computes logits of (B, T, E), and its penalty; updates the state."""

@@ -100,11 +100,9 @@ class Model(nn.Module, ABC):
         """The state of a recurrent network before its first token, rows first; empty for other models."""
         return ()
 
-    def read_on(
-        self, ids: Tensor, attention_mask: Tensor | None = None, carry: tuple[Tensor, ...] = ()
-    ) -> tuple[Output, tuple[Tensor, ...]]:
+    def read_on(self, ids: Tensor, mask: Tensor | None = None, carry: Any = ()) -> tuple[Output, Any]:
         """The output for tokens that follow those of `carry`, and the carry after them."""
-        return self(ids, attention_mask=attention_mask), ()
+        return self(ids, attention_mask=mask), ()
 
     def step(self, state: Any, /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """Logits (B, V) after the last of the new tokens `ids` (B, T), which the state then holds.

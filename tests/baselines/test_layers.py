@@ -154,7 +154,9 @@ def test_evaluation_knows_nothing_of_it(network: str, normed: bool) -> None:
     assert torch.equal(c.hidden, d.hidden) and not torch.allclose(a.hidden, c.hidden)
 
 
-@pytest.mark.parametrize("settings", [{}, {"cell_norm": True}, {"embedding": 6, "lm": LMHeadConfig(tied=True)}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{}, {"cell_norm": True}, {"embedding": 6, "lm": LMHeadConfig(tied=True)}], ids=str
+)
 @pytest.mark.parametrize("network", NETWORKS)
 def test_a_carried_state_is_the_text_before(network: str, settings: dict[str, Any]) -> None:
     model, ids = model_of(network, **settings), torch.randint(VOCAB, (3, 9))
@@ -190,7 +192,9 @@ def test_word_vectors_of_another_width_are_still_the_output_matrix() -> None:
     assert model.project is not None and model_of("lstm").project is None
 
 
-@pytest.mark.parametrize("settings", [{"embedding": 4}, {"weight_dropout": 0.1}, {"cell_norm": True}, {"ar": 1.0}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{"embedding": 4}, {"weight_dropout": 0.1}, {"cell_norm": True}, {"ar": 1.0}], ids=str
+)
 def test_only_recurrent_language_models_have_it(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match="recurrent language models"):
         small_config("lstm", True, **settings)

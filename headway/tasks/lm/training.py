@@ -204,10 +204,13 @@ def summed_loss(
 def evaluate(model: Model, store: TokenStore, data: DataConfig, world: ProcessGroup) -> dict[str, float]:
     """Mean loss a token over a whole text, its exponential, and bits per byte, which compare across tokenizers."""
     with evaluating(model):
-        total, count, carry = 0.0, 0.0, ()
+        total, count = 0.0, 0.0
+        carry: tuple[Tensor, ...] = ()
         for batch in _evaluation(store, data, world):
-            part, after = summed_loss(model, *batch.to(world.device), carry)  # type: ignore[arg-type]
-            carry = after if data.rows == "carry" else ()  # type: ignore[assignment]
+            inputs, targets, segment_ids = batch.to(world.device)
+            assert inputs is not None and targets is not None
+            part, after = summed_loss(model, inputs, targets, segment_ids, carry)
+            carry = after if data.rows == "carry" else ()
             total, count = total + float(part), count + batch.count
     total, count = world.sum(total, count)
     mean = total / count

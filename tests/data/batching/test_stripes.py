@@ -66,11 +66,13 @@ def test_evaluation_predicts_each_token_once(size: int, length: int, rows: int) 
         predicted += targets[counted].tolist()
         if mask is not None:
             assert last is None and not counted.any() and not mask[0].any() and mask[1:].all()
-        elif last is not None:
+            last = inputs[:, -1]
+            last[0] = -1  # the first row has no context
+            continue
+        if last is not None:
             real = counted[:, 0]
-            real[0] = real[0] and not first
             assert (inputs[real, 0] == last[real] + 1).all()
-        first, last = mask is not None, inputs[:, -1]
+        last = inputs[:, -1]
     assert sorted(predicted) == list(range(1, size))
 
 

@@ -1,4 +1,4 @@
-"""Language models that carry their state: losses as of one long row, runs that resume in the same bits, clear errors."""
+"""Language models that carry their state: losses as of one long row, resumed runs in the same bits, clear errors."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from headway.train.run import Run, resume, start, train
 
 VOCAB, HERE = 30, World(0, 1, torch.device("cpu"))
 EVERYTHING = (
-    "model.locked_dropout=true model.dropout=0.3 model.input_dropout=0.2 model.word_dropout=0.1 "
-    "model.weight_dropout=0.4 model.embedding=12 model.ar=1 model.tar=1"
-).split()
+    *("model.locked_dropout=true", "model.dropout=0.3", "model.input_dropout=0.2", "model.word_dropout=0.1"),
+    *("model.weight_dropout=0.4", "model.embedding=12", "model.ar=1", "model.tar=1"),
+)
 SMALL = (
-    "data.rows=carry data.length=8 model.depth=2 model.width=16 train.batch=4 train.steps=8 train.eval_every=8 "
-    "train.sample_every=8 train.save_every=4 train.warmup=1"
-).split()
+    *("data.rows=carry", "data.length=8", "model.depth=2", "model.width=16", "train.batch=4", "train.steps=8"),
+    *("train.eval_every=8", "train.sample_every=8", "train.save_every=4", "train.warmup=1"),
+)
 
 
 def quiet(kind: str, **facts: Any) -> None:
@@ -92,7 +92,9 @@ def test_the_score_is_that_of_the_trainer() -> None:
     assert ours.loss[0] == pytest.approx(evaluate(small(), store, data, HERE)["valid"], rel=1e-6)
     assert ours.tokens == 1499 and ours.loss[1] < ours.loss[0] < ours.loss[2]
     other = score(measure(small("conv"), store, data))
-    assert other.loss[0] == pytest.approx(evaluate(small("conv"), store, DataConfig(length=16), HERE)["valid"], rel=1e-6)
+    assert other.loss[0] == pytest.approx(
+        evaluate(small("conv"), store, DataConfig(length=16), HERE)["valid"], rel=1e-6
+    )
 
 
 def make(place: Path, *words: str) -> Run:

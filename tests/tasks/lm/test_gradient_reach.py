@@ -1,4 +1,4 @@
-"""How far gradients reach: a closed form where there is one, finite differences elsewhere, and what the report shows."""
+"""How far gradients reach: a closed form where there is one, finite differences elsewhere; what the report shows."""
 
 from __future__ import annotations
 
