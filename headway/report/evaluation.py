@@ -175,7 +175,7 @@ def _chart(found: Mapping[str, Any]) -> Chart | None:
 
 def _radii(found: Any) -> Table | None:
     rows = [[_name(row.get("matrix")), w.fixed(as_float(row.get("spectral_radius")))] for row in _mappings(found)]
-    title = "matrices from state to state: gradients vanish below a spectral radius of 1 and may explode above it"
+    title = "matrices from state to state; without gates, gradients vanish where the spectral radius is below 1"
     return Table(title, ["matrix", "spectral radius"], rows) if rows else None
 
 
