@@ -168,7 +168,7 @@ class Recurrent(Baseline[State]):
         config, training = self.config, self.training
         embedded = self.target(ids, mask).x
         if training and config.word_dropout:
-            embedded = embedded * word_mask(self.target.table.weight, config.word_dropout)[ids]
+            embedded = embedded * word_mask(self.target.table.weight, config.word_dropout)[ids].to(embedded.dtype)
         if training and config.locked_dropout:
             embedded = drop(embedded, config.input_dropout, locked=True)
         with _without_autocast(embedded):

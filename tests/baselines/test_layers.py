@@ -154,6 +154,15 @@ def test_evaluation_knows_nothing_of_it(network: str, normed: bool) -> None:
     assert torch.equal(c.hidden, d.hidden) and not torch.allclose(a.hidden, c.hidden)
 
 
+def test_half_precision_stays_around_the_cells() -> None:
+    """The loss is computed in half precision, which has its own kernel on GPUs; states stay as exact as weights."""
+    model = model_of("lstm", **EVERYTHING, embedding=6).float().train()
+    with torch.autocast("cpu", torch.bfloat16):
+        output, carry = model.read_on(torch.randint(VOCAB, (2, 4)))
+    assert output.hidden.dtype == torch.bfloat16 and {part.dtype for part in carry} == {torch.float32}
+    assert output.penalty is not None and output.penalty.dtype == torch.float32
+
+
 @pytest.mark.parametrize(
     "settings", [{}, {"cell_norm": True}, {"embedding": 6, "lm": LMHeadConfig(tied=True)}], ids=str
 )

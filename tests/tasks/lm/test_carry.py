@@ -123,6 +123,19 @@ def test_training_follows_the_text(tmp_path: Path) -> None:
     run.loop.close()
 
 
+def test_penalties_are_part_of_the_loss_in_training_alone() -> None:
+    """Of each prediction as much, so that the mean over a batch has them once."""
+    plain, other = small("gru"), small("gru", ar=2.0, tar=1.0)
+    ids = torch.randint(VOCAB, (3, 6), generator=torch.Generator().manual_seed(1))
+    batch = ids[:, :-1], ids[:, 1:], None
+    with torch.no_grad():
+        without, evaluated = (LanguageModelTraining.loss(model, *batch) for model in (plain, other))
+        trained = LanguageModelTraining.loss(other.train(), *batch)
+        penalty = other.read_on(ids[:, :-1])[0].penalty
+    assert torch.equal(without, evaluated) and penalty is not None and penalty > 0.01
+    torch.testing.assert_close(trained, without + 15 * penalty)
+
+
 @pytest.mark.parametrize("words", [["model.kind=lstm", *EVERYTHING], ["model.kind=elman", "model.cell_norm=true"]])
 def test_stopped_and_resumed_is_straight(tmp_path: Path, words: list[str]) -> None:
     """Weights, moments, random state and the carried state, bit by bit."""
