@@ -209,3 +209,22 @@ def test_only_recurrent_language_models_have_it(settings: dict[str, Any]) -> Non
         small_config("lstm", True, **settings)
     with pytest.raises(ConfigError, match="recurrent language models"):
         small_config("conv", False, **settings)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("network", NETWORKS)
+def test_cudnn_gives_the_same_and_copies_no_weights(network: str) -> None:
+    """It warns when it has to copy them, and a warning is an error here."""
+    model, (x, hidden) = model_of(network).float().train(), start(network, 3)
+    given, states, found = x.float(), tuple(h.float() for h in hidden), []
+    for device in ("cpu", "cuda"):
+        model.to(device).zero_grad()
+        y, after = run_layers(
+            model.writer, given.to(device), None, tuple(h.to(device) for h in states), model.config, None
+        )
+        y.square().sum().backward()
+        grads = [p.grad.cpu() for p in model.writer.parameters() if p.grad is not None]
+        found.append([y.detach().cpu(), *(h.detach().cpu() for h in after), *grads])
+    assert len(found[0]) > 8
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-2, atol=1e-2)  # TF32

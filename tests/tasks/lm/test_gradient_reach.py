@@ -15,6 +15,7 @@ from torch import Tensor
 from headway.baselines.recurrent import Recurrent
 from headway.config.recipe import ShapeConfig
 from headway.config.shape import decoder_config
+from headway.model.lora import add_adapters
 from headway.model.model import Model, Transformer
 from headway.report.evaluation import Chart, Table, blocks
 from headway.tasks.lm.gradient_reach import (
@@ -127,6 +128,16 @@ def test_the_model_is_left_as_it_was() -> None:
     conv = small("conv", False)
     gradient_reach(conv, inputs, targets)
     assert not conv.target._forward_hooks
+
+
+def test_numbers_are_exact_under_autocast_too() -> None:
+    """And adapters in float32 beside a frozen model in half precision have a gradient."""
+    model, ids = transformer().float(), torch.randint(VOCAB, (2, 6))
+    exact = gradient_reach(model, ids, ids[:, 0])
+    with torch.autocast("cpu", torch.bfloat16):
+        assert gradient_reach(model, ids, ids[:, 0]) == exact
+        add_adapters(model.bfloat16(), 2, ("qkv", "up"))
+        assert gradient_reach(model, ids, ids[:, 0]) == pytest.approx(exact, rel=0.3)
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 40])
