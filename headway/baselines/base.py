@@ -31,7 +31,7 @@ class Baseline(Model, Generic[S]):
         self.config: BaselineConfig = config
         if config.source is not None:
             self.source: TokenEmbedding = TokenEmbedding(config.source, config.width)
-        self.target = TokenEmbedding(config.target, config.width)
+        self.target = TokenEmbedding(config.target, config.word_width)
         if config.shared_embedding:
             self.target.table = self.source.table
         self.lm = LMHead(config.lm, config.decoder, config.target.vocab, self.target.table)

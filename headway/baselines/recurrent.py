@@ -2,7 +2,7 @@
 
 The state is all that the network knows of the past, so tokens are processed one after the other. torch's kernels do
 this on packed sequences, without padding. Modules are called `reader` and `writer` because saved files call them so.
-Letters: B batch, T tokens or queries, S source tokens, L layers, M width.
+Letters: B batch, T tokens or queries, S source tokens, L layers, M width, E width of the word vectors.
 """
 
 from __future__ import annotations
@@ -17,17 +17,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from headway.baselines.base import Baseline, initialise_embeddings, masked_softmax
+from headway.baselines.base import Baseline, initialise_embeddings, masked_softmax, refuse_packing
+from headway.baselines.layers import WEIGHTS, CellNorm, Hidden, drop, run_layers, word_mask
 from headway.config.networks.baseline import BaselineConfig
 from headway.model.attention import Hook
+from headway.model.model import Output
 
 CELLS: dict[str, Callable[..., nn.RNNBase]] = {"elman": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 CELL_STEP: dict[str, Any] = {"RNN_TANH": torch.rnn_tanh_cell, "GRU": torch.gru_cell, "LSTM": torch.lstm_cell}
 """One step of one layer, by torch's name for the kind of cell."""
-WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
-
-Hidden = tuple[Tensor, ...]
-"""Tensors (L, B, M): the hidden state, and of an LSTM also its cell."""
 
 
 @dataclass
@@ -100,12 +98,15 @@ class Recurrent(Baseline[State]):
 
     def __init__(self, config: BaselineConfig) -> None:
         super().__init__(config)
-        width, kind = config.width, config.attention
+        width, kind, words = config.width, config.attention, config.word_width
         self.additive = kind == "additive"
-        fed = 2 * width if self.additive or config.context else width  # the context of the source is an input too
+        fed = 2 * width if self.additive or config.context else words  # the context of the source is an input too
         if config.source is not None:
             self.reader = _cells(config, width, width // (2 if config.bidirectional else 1), config.bidirectional)
         self.writer = _cells(config, fed, width)
+        norms = (CellNorm(config.network, width) for _ in range(config.depth))
+        self.norms = nn.ModuleList(norms) if config.cell_norm else None
+        self.project = nn.Linear(width, words) if words != width else None
         if kind != "none":
             self.attention = make_attention(kind, width)
         if kind != "none" or config.context:
@@ -129,6 +130,8 @@ class Recurrent(Baseline[State]):
             return State(hidden, Memory(states, self.attention.keys(states), attention_mask))
 
     def decode(self, state: State, ids: Tensor, attention_mask: Tensor | None, hook: Hook | None = None) -> Tensor:
+        if self.config.source is None:
+            return self._language(state, ids, attention_mask)[0]
         embedded = self.target(ids, attention_mask).x
         with _without_autocast(embedded):
             x = embedded.to(next(self.writer.parameters()).dtype)
@@ -146,6 +149,38 @@ class Recurrent(Baseline[State]):
                     hook(f"decoder.blocks.{self.config.depth - 1}.cross.weights", lambda heads=None: weights[:, None])
             y = F.dropout(y, self.config.dropout, self.training)
         return y.to(embedded.dtype)
+
+    def first_carry(self, rows: int) -> Hidden:
+        if self.config.source is not None:
+            return ()
+        return _rows_first(self.initial_state(rows, next(self.parameters()).device).hidden)
+
+    def read_on(self, ids: Tensor, mask: Tensor | None = None, carry: Any = ()) -> tuple[Output, Any]:
+        if self.config.source is not None:
+            return super().read_on(ids, mask)
+        refuse_packing(mask)
+        state = State(_rows_first(carry)) if carry else self.initial_state(len(ids), ids.device)
+        hidden, penalty = self._language(state, ids, mask)
+        return Output(hidden, mask, penalty=penalty), _rows_first(state.hidden)
+
+    def _language(self, state: State, ids: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """What a language model computes logits of (B, T, E), and its penalty; updates the state."""
+        config, training = self.config, self.training
+        embedded = self.target(ids, mask).x
+        if training and config.word_dropout:
+            embedded = embedded * word_mask(self.target.table.weight, config.word_dropout)[ids].to(embedded.dtype)
+        if training and config.locked_dropout:
+            embedded = drop(embedded, config.input_dropout, locked=True)
+        with _without_autocast(embedded):
+            x = embedded.to(next(self.writer.parameters()).dtype)
+            if self.norms is not None or (training and (config.locked_dropout or config.weight_dropout)):
+                y, state.hidden = run_layers(self.writer, x, mask, state.hidden, config, self.norms)
+            else:
+                y, state.hidden = run_cells(self.writer, x, mask, state.hidden)
+            dropped = drop(y, config.dropout, locked=config.locked_dropout) if training else y
+            penalty = _penalty(config, y, dropped) if training else None
+            out = dropped if self.project is None else self.project(dropped)
+        return out.to(embedded.dtype), penalty
 
     def _luong(self, state: State, memory: Memory, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
         """Luong's decoder: attention does not change the states, so all states are computed first."""
@@ -173,6 +208,21 @@ class Recurrent(Baseline[State]):
         memory = None if state.memory is None else state.memory.take(rows)
         context = None if state.context is None else state.context[rows]
         return State(tuple(h[:, rows] for h in state.hidden), memory, context)
+
+
+def _penalty(config: BaselineConfig, y: Tensor, dropped: Tensor) -> Tensor | None:
+    """Activation regularisation of the outputs after dropout, and temporal of those before (Merity et al. 2018)."""
+    terms = []
+    if config.ar:
+        terms.append(config.ar * dropped.float().square().mean())
+    if config.tar and y.shape[1] > 1:
+        terms.append(config.tar * y.diff(dim=1).float().square().mean())
+    return sum(terms[1:], terms[0]) if terms else None
+
+
+def _rows_first(hidden: Hidden) -> Hidden:
+    """(L, B, M) to (B, L, M), and back."""
+    return tuple(h.transpose(0, 1).contiguous() for h in hidden)
 
 
 def run_cells(
@@ -227,7 +277,7 @@ def _where(rows: Tensor, new: Hidden, old: Hidden) -> Hidden:
 
 
 def _cells(config: BaselineConfig, fed: int, width: int, both: bool = False) -> nn.RNNBase:
-    dropout = config.dropout if config.depth > 1 else 0.0
+    dropout = config.between if config.depth > 1 else 0.0
     return CELLS[config.network](fed, width, config.depth, batch_first=True, dropout=dropout, bidirectional=both)
 
 
@@ -244,7 +294,7 @@ def _initialise(model: Recurrent) -> None:
 
     The bias of an LSTM's forget gate starts at one, so that it remembers (Jozefowicz et al. 2015).
     """
-    initialise_embeddings(model, model.config.width**-0.5)
+    initialise_embeddings(model, model.config.word_width**-0.5)
     for module in model.modules():
         if isinstance(module, nn.Linear) and module is not model.lm.output:
             nn.init.xavier_uniform_(module.weight)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from torch import Tensor
 
 from headway.config.recipe import DataConfig
 from headway.data.batching.token_store import TokenStore
@@ -82,12 +83,17 @@ def measure(model: Model, store: TokenStore, data: DataConfig) -> Losses:
     if model.config.max_length is not None:
         length = min(data.length, model.config.max_length)
         data = replace(data, length=length, overlap=min(data.overlap, length - 1))
+    if data.rows == "carry" and not model.first_carry(1):  # another model beside a recurrent one
+        data = replace(data, rows="stream")
     device = next(model.parameters()).device
     sums, counts = [], []
+    carry: tuple[Tensor, ...] = ()
     for arrays in evaluation_rows(store, data, ROWS):
         inputs, targets, segment_ids = (None if a is None else torch.from_numpy(a).to(device) for a in arrays)
         assert inputs is not None and targets is not None
-        logits = model.lm(model(inputs, attention_mask=segment_ids).hidden).float()
+        output, after = model.read_on(inputs, segment_ids, carry)
+        carry = after if data.rows == "carry" else ()
+        logits = model.lm(output.hidden).float()
         losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORE, reduction="none")
         sums.append(losses.view(targets.shape).double().sum(1).cpu().numpy())
         counts.append((targets != IGNORE).sum(1).double().cpu().numpy())

@@ -11,6 +11,7 @@ from dataclasses import replace
 import torch
 
 from headway.checks.equivalence.result import CheckResult
+from headway.config.recipe import RECURRENT_SHARES
 from headway.errors import DivergedError
 from headway.progress import track
 from headway.tasks.recipe import Recipe, batch_size, with_overrides
@@ -19,6 +20,7 @@ from headway.train.state import collect, restore
 
 STEPS = 6
 """Steps of each small run."""
+WITHOUT_DROPOUT = tuple(f"model.{name}=0.0" for name in ("dropout", *RECURRENT_SHARES))
 
 
 def check_training(name: str, recipe: Recipe) -> Iterator[CheckResult]:
@@ -45,7 +47,7 @@ class _TrainingChecks:
             return CheckResult("accumulated = whole", None, note=f"a batch of {self._size()} cannot be halved")
         gradients = []
         for parts in (1, 2):
-            run = self._run(f"train.accumulate={parts}", "model.dropout=0.0")
+            run = self._run(f"train.accumulate={parts}", *WITHOUT_DROPOUT)
             if not run.task.by_gradient:
                 run.loop.close()
                 return CheckResult("accumulated = whole", None, note="no gradient changes the weights")

@@ -7,12 +7,17 @@ from typing import ClassVar, Literal
 
 from headway.config.model import Activation
 from headway.config.networks.ngram import MAX_ORDER
-from headway.config.ranges import Range, above_zero, at_least, check_encoding, shares, within
+from headway.config.ranges import Range, above_zero, at_least, check_encoding, conflict, shares, within
 from headway.errors import ConfigError
 
 RUNS = "runs"
 """Where runs are kept, and where `last` is looked for."""
 UTF_8 = "utf-8"
+RECURRENT = ("elman", "gru", "lstm")
+"""Kinds of networks whose state is all that they know of the past."""
+RUNNING = ("stream", "carry")
+"""Values of data.rows for which documents stand end to end."""
+RECURRENT_SHARES = ("input_dropout", "layer_dropout", "word_dropout", "weight_dropout")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,9 +64,10 @@ class DataConfig:
     """A trained tokenizer lowercases its text."""
     length: int = 128
     """Sequence length in tokens."""
-    rows: Literal["stream", "pack", "pad"] = "stream"
-    """How documents fill sequences. stream: end to end; pack: several per sequence, without attention between them;
-    pad: one per sequence."""
+    rows: Literal["stream", "carry", "pack", "pad"] = "stream"
+    """How documents fill sequences. stream: end to end; carry: the same, and each batch goes on where the last one
+    ended, with the state of a recurrent network; pack: several per sequence, without attention between them; pad: one
+    per sequence."""
     lines: bool = False
     """Every line of a text file is a document."""
     overlap: int = 0
@@ -78,6 +84,9 @@ class DataConfig:
         at_least("data", self, length=1, overlap=0)
         if self.overlap >= self.length:
             raise ConfigError("C003", f"data.overlap = {self.overlap} should be less than data.length = {self.length}")
+        if self.overlap and self.rows == "carry":
+            why = "the state that is carried is the context of a sequence"
+            raise conflict(f"data.overlap = {self.overlap}", 'data.rows = "carry"', why)
         check_encoding("data.encoding", self.encoding)
         shares("data", self, "noise")
         at_least("data", self, vocab=0, workers=0, size=0)
@@ -149,14 +158,43 @@ class ShapeConfig:
     drop_path: float = 0.0
     """Stochastic depth: share of branches that are left out in training, growing from 0 in the first block to this
     share in the last (Huang et al. 2016)."""
+    embedding: int | None = None
+    """Recurrent language model: width of the word vectors, with a linear map from the states to the output (Melis et
+    al. 2018); unset is `width`, without the map."""
+    cell_norm: bool = False
+    """Recurrent language model: layer norm inside the cells (Ba et al. 2016), without torch's fast kernels."""
+    locked_dropout: bool = False
+    """Recurrent language model: variational dropout, one mask for all tokens of a row (Gal & Ghahramani 2016)."""
+    input_dropout: float | None = None
+    """Recurrent language model: dropout of the word vectors; unset is `dropout`."""
+    layer_dropout: float | None = None
+    """Recurrent language model: dropout between layers; unset is `dropout`."""
+    word_dropout: float = 0.0
+    """Recurrent language model: share of the vocabulary whose vectors are zero in a batch (Gal & Ghahramani 2016)."""
+    weight_dropout: float = 0.0
+    """Recurrent language model: share of the weights from state to state that are zero in a batch (Merity et al.
+    2018)."""
+    ar: float = 0.0
+    """Recurrent language model: activation regularisation, the weight of the mean square of the outputs in the loss
+    (Merity et al. 2018)."""
+    tar: float = 0.0
+    """Recurrent language model: temporal activation regularisation, the weight of the mean square of the outputs'
+    change from token to token."""
 
     free_on_resume: ClassVar = frozenset({"from"})
 
     def __post_init__(self) -> None:
         at_least("model", self, depth=1, encoder_depth=1, width=1, ff=1, heads=1, kv_heads=1, kernel=1, window=1)
-        at_least("model", self, lora=0, freeze=0, patch=0)
+        at_least("model", self, lora=0, freeze=0, patch=0, embedding=1, ar=0, tar=0)
         within("model", self, Range(1, MAX_ORDER), "order")
-        shares("model", self, "dropout", "drop_path")
+        shares("model", self, "dropout", "drop_path", *RECURRENT_SHARES)
+
+    @property
+    def recurrent_settings(self) -> list[str]:
+        """The settings that somebody gave and that only recurrent language models have, as `name = value`."""
+        names = ("embedding", "cell_norm", "locked_dropout", *RECURRENT_SHARES, "ar", "tar")
+        found = {name: value for name in names if (value := getattr(self, name))}
+        return [f"model.{name} = {str(value).lower()}" for name, value in found.items()]
 
 
 @dataclass(frozen=True, kw_only=True)

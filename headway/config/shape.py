@@ -282,14 +282,16 @@ def baseline_config(shape: ShapeConfig, vocab: int, length: int, *, reads: bool 
     """A recurrent or convolutional network; with `reads` an encoder–decoder that shares one token table."""
     assert shape.kind != "transformer" and shape.kind != "ngram"
     learned = shape.kind == "conv"  # a recurrent network needs no positions
+    width, inputs = shape.width or 64 * shape.depth, shape.input_dropout
+    inputs = shape.dropout if inputs is None else inputs
     front = TokensConfig(
         vocab=vocab,
         positions=PositionConfig(kind="learned" if learned else "none", length=length),
-        dropout=shape.dropout,
+        dropout=0.0 if shape.locked_dropout else inputs,
     )
     return BaselineConfig(
         network=shape.kind,
-        width=shape.width or 64 * shape.depth,
+        width=width,
         depth=shape.depth,
         source=front if reads else None,
         target=front,
@@ -302,6 +304,15 @@ def baseline_config(shape: ShapeConfig, vocab: int, length: int, *, reads: bool 
         kernel=shape.kernel,
         dropout=shape.dropout,
         lm=LMHeadConfig(tied=shape.tied, bias="trained"),
+        embedding=None if shape.embedding == width else shape.embedding,
+        cell_norm=shape.cell_norm,
+        locked_dropout=shape.locked_dropout,
+        input_dropout=inputs if shape.locked_dropout else 0.0,
+        layer_dropout=shape.layer_dropout,
+        word_dropout=shape.word_dropout,
+        weight_dropout=shape.weight_dropout,
+        ar=shape.ar,
+        tar=shape.tar,
     )
 
 

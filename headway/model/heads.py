@@ -59,11 +59,12 @@ class LMHead(nn.Module):
 
     def padded_logits(self, x: Tensor) -> Tensor:
         """Logits with -inf for the rows that round the vocabulary up: losses use them, since they copy nothing."""
-        logits: Tensor = self.output(self.features(x))
-        if logits.shape[-1] == self.vocab:
-            return logits
-        spare = torch.arange(logits.shape[-1], device=x.device) >= self.vocab
-        return logits.masked_fill(spare, -torch.inf)
+        x, rows = self.features(x), self.output.out_features
+        spare, bias = torch.arange(rows, device=x.device) >= self.vocab, self.output.bias
+        if type(self.output) is Linear and bias is not None:  # a bias is short, and logits are large
+            return linear(x, self.output.weight, bias.masked_fill(spare, -torch.inf))
+        logits: Tensor = self.output(x)
+        return logits if rows == self.vocab else logits.masked_fill(spare, -torch.inf)
 
     def features(self, x: Tensor) -> Tensor:
         """The vectors that the output matrix multiplies."""

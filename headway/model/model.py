@@ -44,6 +44,8 @@ class Output:
     attention_mask: Tensor | None
     memory: Tensor | None = None
     """(B, S, M): the encoder's output, in an encoder–decoder."""
+    penalty: Tensor | None = None
+    """What training adds to the loss of each prediction, where a network regularises its activations."""
 
 
 class Model(nn.Module, ABC):
@@ -93,6 +95,14 @@ class Model(nn.Module, ABC):
     @abstractmethod
     def reorder(self, state: Any, /, rows: Tensor) -> Any:
         """The state whose row i is row rows[i] of the given state."""
+
+    def first_carry(self, rows: int) -> tuple[Tensor, ...]:
+        """The state of a recurrent network before its first token, rows first; empty for other models."""
+        return ()
+
+    def read_on(self, ids: Tensor, mask: Tensor | None = None, carry: Any = ()) -> tuple[Output, Any]:
+        """The output for tokens that follow those of `carry`, and the carry after them."""
+        return self(ids, attention_mask=mask), ()
 
     def step(self, state: Any, /, ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """Logits (B, V) after the last of the new tokens `ids` (B, T), which the state then holds.

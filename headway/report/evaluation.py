@@ -110,6 +110,7 @@ def blocks(details: Any) -> list[Block]:
             partial(_key, "kind"),
         ),
         *map(_chart, _mappings(details.get("charts"))),
+        _radii(details.get("recurrent_matrices")),
         _pictures(details.get("pictures"), details.get("pictures_title")),
         _mistakes(details.get("worst")),
     )
@@ -170,6 +171,12 @@ def _chart(found: Mapping[str, Any]) -> Chart | None:
             lines.append((_name(line.get("name")), [first + step * place for place in range(len(y))], y))
     log = found.get("log") is True
     return Chart(_truncate(found.get("title")), _name(found.get("x_name")), lines, log) if lines else None
+
+
+def _radii(found: Any) -> Table | None:
+    rows = [[_name(row.get("matrix")), w.fixed(as_float(row.get("spectral_radius")))] for row in _mappings(found)]
+    title = "matrices from state to state; without gates, gradients vanish where the spectral radius is below 1"
+    return Table(title, ["matrix", "spectral radius"], rows) if rows else None
 
 
 def _range(row: Mapping[str, Any]) -> str:

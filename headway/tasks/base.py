@@ -130,6 +130,8 @@ class Task(ABC):
     """Whether a lower loss is a better model; if not, a report looks at the primary metric alone."""
     networks: ClassVar[bool] = False
     """Whether the networks before the transformer (model.kind) can be trained for it."""
+    carries: ClassVar[bool] = False
+    """Whether a batch can go on where the last one ended, with the state of a recurrent network (data.rows)."""
     windows: ClassVar[bool] = False
     """Whether an input that is longer than the model's context is read in windows; others are truncated or refused."""
     fills_rows: ClassVar[bool] = False

@@ -16,9 +16,11 @@ from typing import Any, ClassVar
 from headway.config.aliases import ALIASES, current_keys
 from headway.config.files import SUFFIXES, read_settings
 from headway.config.keys import check_keys, dotted_keys
-from headway.config.recipe import RUNS, DataConfig, ShapeConfig, TrainConfig
+from headway.config.ranges import conflict
+from headway.config.recipe import RECURRENT, RUNNING, RUNS, DataConfig, ShapeConfig, TrainConfig
 from headway.config.toml import build, line_of, merge, parse_overrides, read_toml, to_dict
 from headway.errors import ConfigError, NotFoundError, nearest, short
+from headway.tasks.base import Task
 from headway.tasks.registry import BUILT_IN, get_task, task_names, tasks
 
 RECIPES = Path(__file__).parent.parent / "recipes"
@@ -80,6 +82,7 @@ class Recipe:
         if kind in ("transformer", "conv", "ngram") and (attention != "none" or self.model.bidirectional):
             what = f"model.attention = {attention}" if attention != "none" else "model.bidirectional = true"
             raise ConfigError("C004", f"{what} is for recurrent networks, not for model.kind = {kind}")
+        self._check_recurrent(task)
         if kind == "transformer":
             return
         if not task.networks or (kind == "ngram" and not task.generates):
@@ -90,11 +93,35 @@ class Recipe:
             what = f"model.from = {self.model.from_}" if self.model.from_ else f"model.lora = {self.model.lora}"
             why = f"model.kind = ngram conflicts with {what}: an n-gram model is counted anew"
             raise ConfigError("C004", why, "leave one of them out")
-        if task.generates and kind != "ngram" and self.data.rows != "stream":
+        if task.generates and kind != "ngram" and self.data.rows not in RUNNING:
             why = f'model.kind = {kind} needs data.rows = "stream", not "{self.data.rows}"'
             raise ConfigError("C004", why)
         if self.gpus > 1:
             raise ConfigError("C004", f"model.kind = {kind} trains in one process, not gpus = {self.gpus}")
+
+    def _check_recurrent(self, task: Task) -> None:
+        """Refuse what only recurrent language models have, for other models."""
+        kind, own = self.model.kind, self.model.recurrent_settings
+        if own and not (kind in RECURRENT and task.carries):
+            whose = f"task {self.task}" if kind in RECURRENT else f"model.kind = {kind}"
+            what = "only recurrent language models have it"
+            raise conflict(own[0], whose, f"{what} (model.kind = {', '.join(RECURRENT)})")
+        if self.data.rows != "carry":
+            return
+        carry = 'data.rows = "carry"'
+        if not task.carries:
+            raise conflict(carry, f"task {self.task}", "it is for language models that read running text")
+        if kind not in RECURRENT and not self.model.from_:  # of a pretrained model, its config tells
+            raise no_state(f"model.kind = {kind}")
+        if self.gpus > 1:
+            raise conflict(carry, f"gpus = {self.gpus}", "recurrent networks train in one process")
+
+
+def no_state(what: str) -> ConfigError:
+    """The error about a model that has no state to carry."""
+    hint = f'set data.rows = "stream", or model.kind to one of {", ".join(RECURRENT)}'
+    why = f'data.rows = "carry" conflicts with {what}: it has no state that one batch could hand to the next'
+    return ConfigError("C004", why, hint)
 
 
 def recipe_values(recipe: Recipe) -> dict[str, Any]:

@@ -277,8 +277,9 @@ def test_an_input_that_does_not_fit_is_an_error_with_numbers() -> None:
         model.step(model.start(capacity=5), torch.zeros(1, 6, dtype=torch.long))
 
 
-def test_wide_scores_are_the_scores_and_nothing_more() -> None:
-    model = build(DECODER)
+@pytest.mark.parametrize("bias", ["none", "trained"])
+def test_wide_scores_are_the_scores_and_nothing_more(bias: Any) -> None:
+    model = build(replace(DECODER, lm=LMHeadConfig(bias=bias)))
     hidden = model(torch.randint(0, 23, (1, 5))).hidden
     wide = model.lm.padded_logits(hidden)
     assert wide.shape[-1] == 64

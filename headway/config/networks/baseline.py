@@ -49,12 +49,32 @@ class BaselineConfig(WithoutHeads):
     """conv: width of a convolution in tokens."""
     dropout: float = 0.0
     """Between layers, and before the logits."""
+    embedding: int | None = None
+    """Language model: width of the word vectors and of what the logits are computed of, if it is not `width`."""
+    cell_norm: bool = False
+    """Language model: layer norm inside the cells (Ba et al. 2016)."""
+    locked_dropout: bool = False
+    """Language model: one dropout mask for all tokens of a row (Gal & Ghahramani 2016). Then `target.dropout` is 0."""
+    input_dropout: float = 0.0
+    """Dropout of the word vectors, if the masks are locked."""
+    layer_dropout: float | None = None
+    """Dropout between layers; None: `dropout`."""
+    word_dropout: float = 0.0
+    """Share of the vocabulary whose vectors are zero in a batch (Gal & Ghahramani 2016)."""
+    weight_dropout: float = 0.0
+    """Share of the weights from state to state that are zero in a batch (Merity et al. 2018)."""
+    ar: float = 0.0
+    """Activation regularisation: weight of the mean square of the outputs (Merity et al. 2018)."""
+    tar: float = 0.0
+    """Temporal activation regularisation: weight of the mean square of their change from token to token."""
     lm: LMHeadConfig = field(default_factory=LMHeadConfig)
     special: SpecialTokens = field(default_factory=SpecialTokens)
     family: ClassVar[str] = "headway"
 
     def __post_init__(self) -> None:
         in_range(self, width=(1, MAX_WIDTH), depth=(1, MAX_LAYERS), kernel=(1, 1 << 10), dropout=(0.0, 1.0))
+        in_range(self, embedding=(1, MAX_WIDTH), ar=(0.0, 1e6), tar=(0.0, 1e6), weight_dropout=(0.0, 1.0))
+        in_range(self, input_dropout=(0.0, 1.0), layer_dropout=(0.0, 1.0), word_dropout=(0.0, 1.0))
         recurrent, attention, network = (
             self.network != "conv",
             f"attention = {self.attention}",
@@ -70,6 +90,10 @@ class BaselineConfig(WithoutHeads):
             raise conflict("bidirectional = true", f"width = {self.width}", "each direction has half of the width")
         if not recurrent and self.source is not None and self.kernel % 2 == 0:
             raise conflict(f"kernel = {self.kernel}", network, "the encoder's convolutions need an odd width")
+        own = (self.embedding, self.cell_norm, self.locked_dropout, self.word_dropout, self.weight_dropout)
+        if (any(own) or self.ar or self.tar) and not (recurrent and self.source is None):
+            what = "embedding, cell_norm, locked_dropout, word_dropout, weight_dropout, ar or tar"
+            raise conflict(what, network if not recurrent else "an encoder", "they are for recurrent language models")
         if self.shared_embedding and (self.source is None or self.source.vocab != self.target.vocab):
             raise ConfigError("C004", "shared_embedding needs a source and a target with the same vocabulary size")
 
@@ -81,6 +105,16 @@ class BaselineConfig(WithoutHeads):
     def max_length(self) -> int | None:
         """The most tokens that can be generated; None if nothing limits them."""
         return max_positions(self.target)
+
+    @property
+    def word_width(self) -> int:
+        """Width of the word vectors, and of what the logits are computed of."""
+        return self.embedding or self.width
+
+    @property
+    def between(self) -> float:
+        """Dropout between layers."""
+        return self.dropout if self.layer_dropout is None else self.layer_dropout
 
     @property
     def attention_layers(self) -> int:
@@ -101,7 +135,7 @@ class BaselineConfig(WithoutHeads):
     def _stack(self, *, causal: bool) -> StackConfig:
         cross = causal and self.source is not None
         return StackConfig(
-            d_model=self.width, n_layers=self.depth, n_heads=1, d_ff=self.width, causal=causal, cross=cross
+            d_model=self.word_width, n_layers=self.depth, n_heads=1, d_ff=self.width, causal=causal, cross=cross
         )
 
     @property

@@ -24,7 +24,7 @@ class Chat(LanguageModeling):
     name, title, noun = "chat", "dialogue", "chat model"
     tries = Tries("--chat", "--chat")
     made_up = "made-up conversations"
-    networks, evaluates, minutes = False, True, 10.0
+    networks, carries, evaluates, minutes = False, False, True, 10.0
     fine_tuning = FineTuning(epochs=(1, 4), longest=1024, keep_best=True)
     training = "headway.tasks.chat.training:ChatTraining"
     predictor = "headway.tasks.chat.predict:ChatPredictor"

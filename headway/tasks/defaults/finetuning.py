@@ -10,6 +10,7 @@ from collections.abc import Collection
 from typing import Any
 
 from headway.config.networks.kinds import AnyConfig
+from headway.config.recipe import RUNNING
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.tasks.base import FineTuning
 from headway.tasks.defaults.sample import Sample, covering_length
@@ -64,7 +65,7 @@ def finetuning_settings(
     most = min(rule.longest, base.max_length or rule.longest)
     counts = sample.tokens_of(tokenizer, one_sequence=task.one_sequence)
     length = min(covering_length(counts, COVERED, most) + rule.around, most)
-    if task.fills_rows and recipe.data.rows == "stream":
+    if task.fills_rows and recipe.data.rows in RUNNING:
         length = most
     rows = sample.rows
     if task.fills_rows:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any
 
+from headway.config.recipe import RUNNING
 from headway.data.datasets.text import DEFAULT_VOCAB_SIZE
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import train_tokenizer
@@ -64,7 +65,7 @@ def scratch_settings(recipe: Recipe, keys: Collection[str], sample: Sample) -> d
     vocab = recipe.data.vocab if "data.vocab" in keys else _vocabulary(recipe, sample)
     tokenizer = _tokenizer(recipe, sample, vocab)
     length = recipe.data.length
-    if "data.length" not in keys and not (task.fills_rows and recipe.data.rows == "stream"):
+    if "data.length" not in keys and not (task.fills_rows and recipe.data.rows in RUNNING):
         counts = sample.tokens_of(tokenizer, one_sequence=task.one_sequence)
         length = covering_length(counts, COVERED, task.fine_tuning.longest)
     tokens = max(1, sample.tokens(tokenizer))

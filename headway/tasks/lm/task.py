@@ -23,7 +23,7 @@ class LanguageModeling(TextTask):
     tries = Tries('"The import statement"')
     made_up = "the text of Python's own reference"
     options = frozenset({"score"})
-    generates = predicts_tokens = networks = True
+    generates = predicts_tokens = networks = carries = True
     evaluates, fills_rows, minutes = False, True, 5.0
     fine_tuning = FineTuning(epochs=(1, 4), keep_best=True)
     training = "headway.tasks.lm.training:LanguageModelTraining"

@@ -15,11 +15,12 @@ from torch import Tensor
 from headway.config.model import SpecialTokens
 from headway.config.networks.kinds import AnyConfig
 from headway.config.networks.ngram import NGramConfig
-from headway.config.recipe import DataConfig
+from headway.config.recipe import RECURRENT, DataConfig
 from headway.config.shape import decoder_config
 from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler, TokenBatchSampler
 from headway.data.batching.packing import PackedRows, PaddedRows
 from headway.data.batching.permutation import Index, splitmix64
+from headway.data.batching.stripes import Stripes, evaluation_stripes
 from headway.data.batching.token_store import TokenStore
 from headway.data.batching.windows import Ids, Tokens, Windows, evaluation_windows
 from headway.data.datasets.raw import printable
@@ -33,13 +34,16 @@ from headway.model.model import Model, evaluating
 from headway.progress import track
 from headway.tasks.backbone import check_context
 from headway.tasks.batch import Batch, ProcessGroup
+from headway.tasks.lm.gradient_reach import gradient_details
 from headway.tasks.losses.tokens import IGNORE, token_loss
 from headway.tasks.metrics.chance import unigram_loss
-from headway.tasks.recipe import Recipe
+from headway.tasks.recipe import Recipe, batch_size, no_state
 from headway.tasks.training import TaskContext, Training, short_text
 
 EVAL_TOKENS = 1 << 14
 """Tokens that are evaluated at a time."""
+EVAL_STRIPES = 16
+"""Parts of a text that are evaluated side by side, where state is carried through it."""
 
 
 SAMPLE_TOKENS, SAMPLE_TEMPERATURE = 160, 0.7
@@ -102,9 +106,11 @@ class LanguageModelTraining(Training):
         return writer_config(self.recipe, self.tokenizer, base)
 
     @cached_property
-    def rows(self) -> Windows | PackedRows | PaddedRows:
+    def rows(self) -> Windows | Stripes | PackedRows | PaddedRows:
         """The samples of an epoch."""
         data, store, seed = self.data, self.train, self.recipe.seed
+        if data.rows == "carry":
+            return Stripes(store.ids, data.length, batch_size(self.recipe), seed)
         if data.rows == "stream":
             return Windows(store.ids, data.length, seed)
         if data.rows == "pack":
@@ -121,9 +127,12 @@ class LanguageModelTraining(Training):
         return row_batch(inputs, targets, segment_ids)
 
     @staticmethod
-    def loss(model: Model, inputs: Tensor, targets: Tensor, segment_ids: Tensor | None) -> Tensor:
-        total, _ = token_loss(model.lm, model(inputs, attention_mask=segment_ids).hidden, targets)
-        return total
+    def loss(model: Model, inputs: Tensor, targets: Tensor, segment_ids: Tensor | None, *carry: Tensor) -> Any:
+        total, after = summed_loss(model, inputs, targets, segment_ids, carry)
+        return (total, after) if carry else total
+
+    def carry(self, model: Model) -> tuple[Tensor, ...]:
+        return model.first_carry(self.rows.rows) if isinstance(self.rows, Stripes) else ()
 
     def evaluate(self, model: Model, world: ProcessGroup) -> dict[str, float]:
         return self.evaluate_examples(model, self.valid, world)
@@ -133,6 +142,12 @@ class LanguageModelTraining(Training):
 
     def evaluate_examples(self, model: Model, part: TokenStore, world: ProcessGroup) -> dict[str, float]:
         return evaluate(model, part, self.data, world)
+
+    def details(self, model: Model) -> dict[str, Any] | None:
+        """How far gradients reach; only of models that gradients train."""
+        name, part = ("valid", self.valid) if self.test_part is None else ("test", self.test_part)
+        found = gradient_details(model, part.ids, self.data.length) if self.by_gradient else None
+        return found and {"data": name, "source": getattr(self.data, name), **found}
 
     @property
     def tries(self) -> list[str]:
@@ -171,6 +186,8 @@ def writer_config(recipe: Recipe, tokenizer: Tokenizer, base: AnyConfig | None) 
         why = f"model.from = {what} is an n-gram model, which no gradient trains"
         raise ConfigError("C004", why, "count a text anew: model.kind=ngram without model.from")
     check_context(base, length, what)
+    if recipe.data.rows == "carry" and getattr(base, "network", "") not in RECURRENT:
+        raise no_state(f"model.from = {what}")
     return base
 
 
@@ -179,7 +196,7 @@ def special_tokens(tokenizer: Tokenizer) -> SpecialTokens:
     return SpecialTokens(**{role: tokenizer.special.get(role) for role in ("pad", "bos", "eos")})
 
 
-def plan_rows(recipe: Recipe, rows: Windows | PackedRows | PaddedRows, batch: int) -> BatchSampler:
+def plan_rows(recipe: Recipe, rows: Windows | Stripes | PackedRows | PaddedRows, batch: int) -> BatchSampler:
     """A fixed number of rows a step, or as many of like length as have train.batch_tokens tokens."""
     tokens = recipe.train.batch_tokens
     if not tokens:
@@ -189,12 +206,25 @@ def plan_rows(recipe: Recipe, rows: Windows | PackedRows | PaddedRows, batch: in
     return TokenBatchSampler(rows.lengths, tokens, recipe.seed)
 
 
+def summed_loss(
+    model: Model, inputs: Tensor, targets: Tensor, segment_ids: Tensor | None, carry: tuple[Tensor, ...] = ()
+) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """The summed loss of a batch that follows `carry`, and the carry after it."""
+    output, after = model.read_on(inputs, segment_ids, carry)
+    total, count = token_loss(model.lm, output.hidden, targets)
+    return total if output.penalty is None else total + output.penalty * count, after
+
+
 def evaluate(model: Model, store: TokenStore, data: DataConfig, world: ProcessGroup) -> dict[str, float]:
     """Mean loss a token over a whole text, its exponential, and bits per byte, which compare across tokenizers."""
     with evaluating(model):
         total, count = 0.0, 0.0
+        carry: tuple[Tensor, ...] = ()
         for batch in _evaluation(store, data, world):
-            part = LanguageModelTraining.loss(model, *batch.to(world.device))  # type: ignore[arg-type]
+            inputs, targets, segment_ids = batch.to(world.device)
+            assert inputs is not None and targets is not None
+            part, after = summed_loss(model, inputs, targets, segment_ids, carry)
+            carry = after if data.rows == "carry" else ()
             total, count = total + float(part), count + batch.count
     total, count = world.sum(total, count)
     mean = total / count
@@ -212,7 +242,10 @@ def _evaluation(store: TokenStore, data: DataConfig, world: ProcessGroup) -> Ite
 
 
 def evaluation_rows(store: TokenStore, data: DataConfig, size: int) -> Iterator[tuple[Ids, Ids, Ids | None]]:
-    """All of a text, some rows at a time."""
+    """All of a text, some rows at a time; where state is carried, each batch goes on where the last one ended."""
+    if data.rows == "carry":
+        yield from evaluation_stripes(store.ids, data.length, EVAL_STRIPES, IGNORE)
+        return
     if data.rows == "stream":
         inputs, targets = evaluation_windows(store.ids, data.length, IGNORE, data.overlap)
         for at in track(range(0, len(inputs), size), "evaluating", unit="batches"):
