@@ -209,6 +209,16 @@ def measured(preprocess: Preprocess, store: ImageStore) -> Preprocess:
     return replace(preprocess, mean=tuple(float(x) for x in mean), std=tuple(float(x) for x in std))
 
 
+def file_to_try(images: Images, data: DataConfig) -> str:
+    """The file of a held-out image, also where a table names it; empty if images are no files."""
+    first = images.rows[0]
+    if not first.line or not first.file:
+        return first.file
+    rows = (row for row in read_rows(first.file, data) if isinstance(row, ImageRow))
+    image = next((row.image for row in rows if row.line == first.line), None)
+    return image if isinstance(image, str) else ""
+
+
 def evaluation_batches(count: int) -> list[Index]:
     return [np.arange(at, min(at + BATCH, count)) for at in range(0, count, BATCH)]
 
