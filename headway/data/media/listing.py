@@ -12,7 +12,9 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from headway.data.files.columns import column_names, quoted
 from headway.data.files.locate import file_format
+from headway.data.files.rows import peek
 
 TABLES = ("csv", "tsv", "jsonl", "json", "parquet", "sheet")
 PARTS: dict[str, tuple[str, ...]] = {
@@ -92,6 +94,13 @@ def below(folder: Path) -> list[Path]:
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         found += [Path(place, name) for name in sorted(names) if not name.startswith(".")]
     return found
+
+
+def columns_there(file: str, line: int) -> str:
+    """For an error about a missing column: those of the table that a row stands in; empty where it is in none."""
+    if not (file and line and is_table(Path(file))):
+        return ""
+    return f"; there are {quoted(column_names(row.values for row in peek(Path(file))[1]))}"
 
 
 def others(folder: str, used: Collection[Path]) -> list[str]:
