@@ -29,7 +29,7 @@ from headway.data.images.rows import ImageRow, find_parts, image_files, read_row
 from headway.data.images.store import ImageStore, build_store, store_of
 from headway.data.media.store import decoded
 from headway.data.synthetic.pictures import SIDE, Picture, make_pictures
-from headway.errors import ConfigError, DataError
+from headway.errors import ConfigError, DataError, NotFoundError
 from headway.hub.download import resolve, side_file
 from headway.hub.folder import open_folder
 from headway.model.model import Model
@@ -163,7 +163,7 @@ def _probe(spec: str, data: DataConfig) -> tuple[int, int, bool]:
             continue
         try:
             image = open_image(row.image, row.shown)
-        except DataError:
+        except (DataError, NotFoundError):
             continue  # `read_store` counts it
         sizes.append((image.height, image.width))
         grey = grey and image.mode == "L"
