@@ -17,8 +17,8 @@ from headway.data.datasets.labeled import hold_out
 from headway.data.datasets.parallel import Pair
 from headway.data.files.readers import Flaw
 from headway.data.files.rows import BadRows
-from headway.data.media.listing import columns_there
 from headway.data.images.augment import Floats
+from headway.data.media.listing import columns_there
 from headway.data.sounds.decode import RATE
 from headway.data.sounds.mel import log_mels, mel_filters
 from headway.data.sounds.rows import SoundRow, find_parts
