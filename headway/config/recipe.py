@@ -12,6 +12,8 @@ from headway.errors import ConfigError
 RUNS = "runs"
 """Where runs are kept, and where `last` is looked for."""
 UTF_8 = "utf-8"
+LARGEST_SIDE = 4096
+"""Pixels of an image's side; a number with a nought too many would fill the memory with one image."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +81,8 @@ class DataConfig:
             raise ConfigError("C003", f"data.overlap = {self.overlap} should be less than data.length = {self.length}")
         check_encoding("data.encoding", self.encoding)
         shares("data", self, "noise")
-        at_least("data", self, vocab=0, workers=0, size=0)
+        at_least("data", self, vocab=0, workers=0)
+        within("data", self, Range(0, LARGEST_SIDE), "size")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,7 +27,9 @@ def parse_media(value: Any, folder: Path | None, noun: str) -> bytes | str:
     if isinstance(value, bytes):
         return value
     if not isinstance(value, str) or not value.strip():
-        raise DataError("D001", f"expected the {noun}: a path, or the bytes of a file")
+        raise DataError(
+            "D001", f"expected the {noun}: {'base64' if folder is None else 'a path'}, or the bytes of a file"
+        )
     if DATA_URL.match(value) or folder is None:
         return _decoded(value, noun)
     path = Path(os.path.expanduser(value))

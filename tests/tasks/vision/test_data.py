@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from headway.data.images.png import png
+from headway.errors import ConfigError
 from headway.tasks.recipe import load_recipe
 from headway.tasks.vision.data import choose_preprocess
 
@@ -24,3 +25,8 @@ def test_an_image_that_cannot_be_read_does_not_count_for_the_size(tmp_path: Path
     recipe = load_recipe("images", [f"data.train={tmp_path}"])[1]
     found = choose_preprocess(recipe, str(tmp_path))
     assert (found.size, found.channels) == (48, 1)
+
+
+def test_a_side_that_would_fill_the_memory_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"data.size = 100000 .*4096"):
+        load_recipe("images", [f"data.train={tmp_path}", "data.size=100000"])
