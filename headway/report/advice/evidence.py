@@ -17,7 +17,7 @@ from headway.train.optim.schedule import peak_lr
 BLOCKS = 10
 """Parts of equal length into which a curve is divided: each mean is of enough steps to be steady."""
 NO_BETTER = 0.97
-"""A loss or an error above this share of that of guessing counts as guessing: any order in the data lowers it by more."""
+"""A loss or error above this share of that of guessing counts as guessing: any order in the data lowers it by more."""
 PERFECT = {True: 1.0, False: 0.0}
 """The best that a share of right answers, and an error, can be: nothing is better than guessing then."""
 FINE_TUNING_RATE, ADAPTER_RATE = 1e-4, 5e-4
