@@ -162,9 +162,9 @@ def _note_on_blanks(bundle: Any, task: Task, args: RunArgs) -> str:
 
 def _note_on_texts(task: Task, args: RunArgs) -> str:
     """What else the words may have meant: a file to read, or a question to a chat model; empty if nothing."""
-    also_text = task.takes == "image" and "nearest" in task.options
-    named = (lambda word: is_image_name(word)) if also_text else (lambda word: task.takes != "text")
-    if name := next((word for word in args.args if os.path.isfile(word) and not named(word)), ""):
+    either = task.takes == "image" and "nearest" in task.options  # texts, too
+    texts = [word for word in args.args if task.takes == "text" or (either and not is_image_name(word))]
+    if name := next(filter(os.path.isfile, texts), ""):
         return f"{show(name)} is read as text; to read the file: --file {shlex.quote(name)}"
     asks = task.tries.own == "--chat" and args.args and not (args.chat or args.score or args.file)
     return "continuing the text; to ask the model a question: --chat" if asks else ""
