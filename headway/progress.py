@@ -165,7 +165,8 @@ _SCREEN = _Screen()
 def _is_worker() -> bool:
     """Whether this process works for another one, which shows the progress."""
     process = sys.modules.get("multiprocessing.process")  # a process that it has started has imported it
-    return os.environ.get("RANK", "0") != "0" or (process is not None and process.parent_process() is not None)
+    parent = getattr(process, "parent_process", lambda: None)  # another thread may be importing it just now
+    return os.environ.get("RANK", "0") != "0" or parent() is not None
 
 
 def _in_notebook() -> bool:

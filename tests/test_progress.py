@@ -409,6 +409,11 @@ def test_rows_that_were_lost_are_counted(capfd: pytest.CaptureFixture[str]) -> N
     assert capfd.readouterr().err.splitlines()[1:] == ["note: a.csv: 1 gap", "note: a.csv: constant columns: x"]
 
 
+def test_a_module_that_another_thread_is_importing_stops_no_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "multiprocessing.process", SimpleNamespace())  # what is seen halfway
+    assert not progress._is_worker()
+
+
 def test_a_process_of_a_pool_shows_nothing(quick: None) -> None:
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.apply(progress.is_shown) is False and pool.apply(progress._is_worker) is True

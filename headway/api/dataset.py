@@ -137,14 +137,17 @@ def next_of_pairs(found: PairSurvey, encoding: str) -> str:
 
 def next_of_images(found: ImageSurvey, sheet: Path | None) -> str:
     """What to do next with images: train the first task that can learn from them, look at them."""
+    from headway.data.profile.sounds import holds_sounds
     from headway.tasks.image import LearnsImages
     from headway.tasks.registry import tasks
 
     if not found.images:
         return ""
-    there = {"": True, "labels": len(found.labels) > 1, "captions": found.captions > 0, "sounds": False}
+    labels = len(found.labels) > 1
+    sounds = labels and Path(found.spec).is_file() and holds_sounds(found.spec)
+    there = {"": True, "labels": labels, "captions": found.captions > 0, "sounds": sounds}
     able = [task for task in tasks() if isinstance(task, LearnsImages) and there[task.beside]]
-    able.sort(key=lambda task: not task.beside)  # what uses all of the data comes first
+    able.sort(key=lambda task: (task.beside != "sounds", not task.beside))  # what uses all of the data comes first
     look = [["headway", "data", found.spec, "--sheet", "images.html"]] if sheet is None else []
     return _next_of(next(iter(able), None), found, look)
 

@@ -86,7 +86,7 @@ def train(
     else:
         run = runs.start(*named, [recipe, *args])
         for spec in filter(None, (run.recipe.data.train, run.recipe.data.valid, run.recipe.data.test)):
-            if note := get_task(run.recipe.task).left_out(spec):
+            if not run.recipe.data.raw and (note := get_task(run.recipe.task).left_out(spec)):
                 say(f"{spec}: {note}")
     try:
         runs.train(run, progress.Display(quiet).report)
@@ -147,7 +147,7 @@ def _tries(run: Any) -> str:
 
     task = get_task(run.recipe.task)
     if run.recipe.data.raw:  # bytes cannot be typed, and what a model writes of them is no text
-        return "" if task.generates else "--file FILE"
+        return "" if task.generates else shlex.join(["--file", str(run.folder / "config.json")])
     if not run.recipe.data.train:
         return task.tries.made_up
     words = run.task.tries

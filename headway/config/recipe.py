@@ -18,6 +18,8 @@ RECURRENT = ("elman", "gru", "lstm")
 RUNNING = ("stream", "carry")
 """Values of data.rows for which documents stand end to end."""
 RECURRENT_SHARES = ("input_dropout", "layer_dropout", "word_dropout", "weight_dropout")
+LARGEST_SIDE = 4096
+"""Pixels of an image's side; a number with a nought too many would fill the memory with one image."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +91,8 @@ class DataConfig:
             raise conflict(f"data.overlap = {self.overlap}", 'data.rows = "carry"', why)
         check_encoding("data.encoding", self.encoding)
         shares("data", self, "noise")
-        at_least("data", self, vocab=0, workers=0, size=0)
+        at_least("data", self, vocab=0, workers=0)
+        within("data", self, Range(0, LARGEST_SIDE), "size")
 
 
 @dataclass(frozen=True, kw_only=True)

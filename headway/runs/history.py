@@ -36,6 +36,8 @@ class Facts:
     last_eval: Event | None
     primary_metric: str
     """The metric that selects the best evaluation; `valid` is the validation loss."""
+    higher_is_better: bool
+    """The direction of the primary metric."""
     best_eval: Event | None
     """The best evaluation by the primary metric."""
     lowest_eval: Event | None
@@ -165,7 +167,7 @@ def disk_size(path: Path) -> int:
 
 def _facts(folder: Path, log: EventLog, columns: dict[str, Series]) -> Facts:
     step, tokens, seconds = (_last(columns[name]) for name in ("step", "tokens", "seconds"))
-    primary_metric, best = _best(log)
+    primary_metric, higher_is_better, best = _best(log)
     begun = [event for event in log.events if event["event"] in SESSION_STARTS]
     sizes = {
         name: next((size for e in reversed(begun) if (size := as_float(e.get(name))) is not None), None)
@@ -177,6 +179,7 @@ def _facts(folder: Path, log: EventLog, columns: dict[str, Series]) -> Facts:
         loss=_last(smooth(columns["loss"])),
         last_eval=log.evals[-1] if log.evals else None,
         primary_metric=primary_metric,
+        higher_is_better=higher_is_better,
         best_eval=best,
         lowest_eval=_first(log.evals, "valid", higher_is_better=False),
         tokens_per_second=tokens / seconds if tokens is not None and seconds else None,
@@ -189,15 +192,13 @@ def _facts(folder: Path, log: EventLog, columns: dict[str, Series]) -> Facts:
     )
 
 
-def _best(log: EventLog) -> tuple[str, Event | None]:
-    """The primary metric and the best evaluation by it; without one, the lowest validation loss."""
+def _best(log: EventLog) -> tuple[str, bool, Event | None]:
+    """The primary metric, its direction and the best evaluation by it; without one, the lowest validation loss."""
     begun = next((e for e in reversed(log.events) if e["event"] in SESSION_STARTS), {})
-    primary_metric = begun.get("goal")
-    if isinstance(primary_metric, str) and (
-        best := _first(log.evals, primary_metric, higher_is_better=begun.get("rising") is True)
-    ):
-        return primary_metric, best
-    return "valid", _first(log.evals, "valid", higher_is_better=False)
+    primary_metric, rising = begun.get("goal"), begun.get("rising") is True
+    if isinstance(primary_metric, str) and (best := _first(log.evals, primary_metric, higher_is_better=rising)):
+        return primary_metric, rising, best
+    return "valid", False, _first(log.evals, "valid", higher_is_better=False)
 
 
 def _first(evals: list[Event], name: str, *, higher_is_better: bool) -> Event | None:

@@ -174,8 +174,7 @@ def _name(bundle: Loaded) -> str:
 
 def _context_length(model: Model) -> int | None:
     front = model.config.source or model.config.target
-    assert front is not None
-    return max_positions(front)
+    return None if front is None else max_positions(front)  # a model of series has none
 
 
 @dataclass(eq=False)

@@ -12,7 +12,7 @@ from headway.config.model import TokensConfig
 from headway.config.networks.kinds import AnyConfig
 from headway.config.recipe import DataConfig
 from headway.data.datasets.conll import is_conll, sentences_of
-from headway.data.datasets.raw import raw_files, read_raw
+from headway.data.datasets.raw import RAW, raw_files, read_raw
 from headway.data.files.columns import (
     HEADER_NAMES,
     PAIR,
@@ -113,6 +113,9 @@ class _Reading:
                 yield from self._texts(rows, *self._columns(str(path), first), bad)
 
     def pipe(self, file: BinaryIO, bad: BadRows) -> Iterator[Item]:
+        if self.data.raw:
+            yield from _raw_item(file.read(self.data.length).decode(RAW), STDIN, bad)
+            return
         first_role = self.task.roles[0]
         given = self.data.pair if first_role.setting == "data.pair" else self.data.text
         pairs = [*TOGETHER[TEXT, PAIR], *(() if self.task.together is None else TOGETHER[self.task.together])]
@@ -197,12 +200,17 @@ def score_line(text: str, result: Json) -> str:
 
 
 def _raw(source: str, length: int, bad: BadRows) -> Iterator[Item]:
-    """The first bytes of each file; where they are all alike blank, as of an empty file, they are no input."""
+    """The first bytes of each file."""
     for path in raw_files(source):
-        if (text := read_raw(path, length)).strip():
-            yield Item(TextExample(text), str(path))
-        else:
-            reject(Flaw(str(path), 0, "the file is empty", code=EMPTY), bad)
+        yield from _raw_item(read_raw(path, length), str(path), bad)
+
+
+def _raw_item(text: str, name: str, bad: BadRows) -> Iterator[Item]:
+    """Bytes; where they are all alike blank, as of an empty file, they are no input."""
+    if text.strip():
+        yield Item(TextExample(text), name)
+    else:
+        reject(Flaw(name, 0, "the file is empty", code=EMPTY), bad)
 
 
 def _sentences(path: Path, bad: BadRows) -> Iterator[Item]:

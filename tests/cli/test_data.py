@@ -10,9 +10,12 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from headway.data.chat_template.template import TOKEN_TEMPLATE, TURN_TOKENS
+from headway.data.images.png import png
+from headway.data.sounds.wav import wav_bytes
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.data.tokenizers.train import train_tokenizer
 from tests.cli.conftest import Done, Run
@@ -87,6 +90,22 @@ def test_the_next_command_works_as_it_stands(run: Run, arguments: list[str], com
     assert done.code == 0
     assert done.err.splitlines()[-1] == f"next: {command}"
     assert shlex.split(command)[0] == "headway"
+
+
+def test_tables_of_nodes_and_edges_are_a_graph(run: Run) -> None:
+    Path("papers").mkdir()
+    Path("papers/nodes.csv").write_text("id,label\np,a\nq,b\n")
+    Path("papers/edges.csv").write_text("source,target\np,q\n")
+    assert run("papers").err == "next: headway train graph data.train=papers\n"
+
+
+def test_sounds_with_texts_and_images_with_sounds(run: Run) -> None:
+    Path("a.wav").write_bytes(wav_bytes(np.sin(np.arange(900, dtype=np.float32)), 16_000))
+    Path("a.png").write_bytes(png(np.zeros((8, 8), np.uint8)))
+    Path("talks.csv").write_text("path,text\na.wav,hello\n")
+    Path("both.csv").write_text("image,sound,label\na.png,a.wav,x\na.png,a.wav,y\n")
+    assert run("talks.csv").err == "next: headway train transcribe data.train=talks.csv\n"
+    assert run("both.csv").err.startswith("next: headway train fusion data.train=both.csv   headway data")
 
 
 def test_what_comes_next_is_what_the_file_is_for(run: Run) -> None:

@@ -8,8 +8,11 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from headway.data.images.png import png
+from headway.data.sounds.wav import wav_bytes
 from headway.tasks.recipe import load_recipe
 from headway.tasks.registry import get_task, task_names
 from tests.cli.conftest import Done, Run
@@ -67,6 +70,48 @@ def test_after_training_on_data_of_the_user(
         assert ("…" not in command and done.out.strip()) or kind == "chat", (command, done.out)
     if kind == "pairs":
         assert commands[0][-1].startswith("pair=")
+
+
+def write_media(folder: Path) -> None:
+    """Images and sounds with a table of each kind, and graphs in tables."""
+    folder.mkdir()
+    rows = []
+    for i in range(6):
+        (folder / f"{i}.png").write_bytes(png(np.full((16, 16), 40 * i, np.uint8)))
+        (folder / f"{i}.wav").write_bytes(wav_bytes(np.sin(np.arange(8000) * (0.1 + i)).astype(np.float32), 16_000))
+        rows.append((f"{i}.png", f"{i}.wav", "ab"[i % 2], f"the number {i}"))
+    tables = {"images": (0, 2, 3), "sounds": (1, 2, 3), "both": (0, 1, 2)}
+    names = ("image", "sound", "label", "text")
+    for name, columns in tables.items():
+        lines = [",".join(row[c] for c in columns) for row in (names, *rows)]
+        (folder / f"{name}.csv").write_text("\n".join(lines), encoding="utf-8")
+    graphs = folder / "graphs"
+    graphs.mkdir()
+    each = [f"{g},{node},{'CO'[g % 2]}" for g in range(6) for node in "xyz"]
+    (graphs / "nodes.csv").write_text("\n".join(["graph,id,tag", *each]), encoding="utf-8")
+    each = [f"{g},x,{node}" for g in range(6) for node in "yz"]
+    (graphs / "edges.csv").write_text("\n".join(["graph,source,target", *each]), encoding="utf-8")
+    (graphs / "graphs.csv").write_text("graph,label\n" + "".join(f"{g},{'ab'[g % 2]}\n" for g in range(6)))
+
+
+@pytest.mark.parametrize(
+    ("task", "data"),
+    [
+        ("images", "images.csv"), ("caption", "images.csv"), ("contrastive", "images.csv"),
+        ("audio_classification", "sounds.csv"), ("transcribe", "sounds.csv"), ("fusion", "both.csv"),
+        ("graph", "graphs"),
+    ],
+)  # fmt: skip
+def test_after_training_on_tables_of_files(
+    task: str, data: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first command names a file that is there: the one of a held-out row."""
+    monkeypatch.chdir(tmp_path)
+    write_media(tmp_path / FOLDER)
+    commands = trained(run, monkeypatch, task, f"data.train={FOLDER}/{data}", *SMALL)
+    assert [command[0] for command in commands] == ["run", "eval", "check"]
+    done = run(*commands[0])
+    assert done.code == 0 and done.out.strip(), (commands[0], done.err)
 
 
 @pytest.mark.slow

@@ -157,7 +157,8 @@ def test_what_is_typed_a_little_wrong_is_answered_with_the_right_words(
 
 
 def ended_run(recipe: str, *words: str, tries: tuple[str, ...] = ()) -> Any:
-    return SimpleNamespace(recipe=load_recipe(recipe, words)[1], task=SimpleNamespace(tries=list(tries)))
+    task = SimpleNamespace(tries=list(tries))
+    return SimpleNamespace(recipe=load_recipe(recipe, words)[1], folder=Path(f"runs/{recipe}-0001"), task=task)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +166,7 @@ def ended_run(recipe: str, *words: str, tries: tuple[str, ...] = ()) -> Any:
     [
         (ended_run("tiny"), '"The import statement"'),
         (ended_run("tiny", "data.train=book.txt", tries=("Call me",)), "'Call me'"),
-        (ended_run("filetypes"), "--file FILE"),
+        (ended_run("filetypes"), "--file runs/filetypes-0001/config.json"),
         (ended_run("sound-bytes"), ""),
         (ended_run("sound-bytes", "data.train=sound.raw", tries=("\x00\xff",)), ""),
     ],

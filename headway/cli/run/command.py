@@ -16,7 +16,6 @@ from headway.cli.run.generate import generate
 from headway.cli.run.predict import predict
 from headway.jsonfile import show
 from headway.progress import progress_printer
-from headway.tasks.audio.task import is_sound_name
 from headway.tasks.base import Task
 from headway.tasks.image import is_image_name
 from headway.tasks.registry import get_task, tasks
@@ -163,9 +162,9 @@ def _note_on_blanks(bundle: Any, task: Task, args: RunArgs) -> str:
 
 def _note_on_texts(task: Task, args: RunArgs) -> str:
     """What else the words may have meant: a file to read, or a question to a chat model; empty if nothing."""
-    known = {"image": is_image_name, "sound": is_sound_name}.get(task.takes, lambda word: False)
-    table = "horizon" in task.options  # a table may be named as it is
-    if name := next((word for word in args.args if os.path.isfile(word) and not table and not known(word)), ""):
+    either = task.takes == "image" and "nearest" in task.options  # texts, too
+    texts = [word for word in args.args if task.takes == "text" or (either and not is_image_name(word))]
+    if name := next(filter(os.path.isfile, texts), ""):
         return f"{show(name)} is read as text; to read the file: --file {shlex.quote(name)}"
     asks = task.tries.own == "--chat" and args.args and not (args.chat or args.score or args.file)
     return "continuing the text; to ask the model a question: --chat" if asks else ""

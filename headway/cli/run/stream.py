@@ -31,13 +31,14 @@ def source_windows(
     task: Task, source: str, data: DataConfig, bad: BadRows, size: int = 0, **how: Any
 ) -> Iterator[tuple[list[Item], bool]]:
     """Inputs of a file or of stdin (-), some at a time; and whether results need the file's name."""
+    from headway.data.datasets.raw import raw_files
     from headway.tasks import inputs
 
     if source == "-":
         for window in inputs.live_windows(task.inputs(_stdin(), data, bad, **how), size or inputs.WINDOW):
             yield window, False
         return
-    files = task.files(source)
+    files = raw_files(source) if data.raw else task.files(source)
     total = len(files) if len(files) > 1 and task.takes != "text" else _count_lines(files) if is_shown() else None
     with bar("predicting", total, "rows") as tick:
         for window in inputs.windows(task.inputs(source, data, bad, **how), size or inputs.WINDOW):

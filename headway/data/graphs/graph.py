@@ -37,6 +37,8 @@ class Graph:
     """Of nodes; without them, their numbers."""
     file: str = ""
     line: int = 0
+    lines: Sequence[int] = ()
+    """Of nodes in their file, where each has one."""
     number: int = 0
     """Its place among the graphs of the file, from 0."""
     dropped: Mapping[str, int] = field(default_factory=dict)
@@ -48,6 +50,10 @@ class Graph:
         edges = len(self.edges)
         count = len(self.nodes)
         return f"{count} node{'s' * (count != 1)}, {edges} edge{'s' * (edges != 1)}"
+
+    def line_of(self, node: int) -> int:
+        """The line of a node, or else of the graph."""
+        return self.lines[node] if self.lines else self.line
 
     def node_name(self, number: int) -> str:
         return self.names[number] if self.names else str(number)

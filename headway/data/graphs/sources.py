@@ -46,6 +46,12 @@ def _tables(spec: str) -> list[Path]:
     return paths
 
 
+def are_tables(spec: str) -> bool:
+    """Whether a folder holds tables of nodes and edges, or a collection."""
+    folder = Path(os.path.expanduser(spec))
+    return folder.is_dir() and bool(_tables(spec) or tu_name(folder))
+
+
 def is_graph_spec(text: str) -> bool:
     """Whether a text names files of graphs, and is no graph itself."""
     if "\n" in text or text.lstrip().startswith("{"):

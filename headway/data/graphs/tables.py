@@ -75,6 +75,7 @@ def read_tables(paths: Sequence[Path], data: DataConfig, bad: BadRows) -> Iterat
             names=[str(row.values[own]) for row in rows] if own else [],
             file=rows[0].file,
             line=rows[0].line,
+            lines=[row.line for row in rows],
             number=number,
             dropped=dropped,
         )

@@ -118,10 +118,10 @@ def read_folds(path: Path, count: int, graphs: int) -> list[tuple[set[int], set[
 def read_folder(folder: Path, name: str, bad: BadRows) -> Iterator[Graph]:
     """The graphs of a folder with NAME_A.txt, NAME_graph_indicator.txt and what else there is."""
     table = {part: _cells(folder / f"{name}_{part}.txt") for part in PARTS}
-    for part in ("A", "graph_indicator"):
-        if not table[part]:
-            raise NotFoundError("F001", f"{show(folder)}: no file {name}_{part}.txt")
-    owner = [int(row[0]) for row in table["graph_indicator"]]
+    indicator = folder / f"{name}_graph_indicator.txt"
+    if not indicator.is_file():
+        raise NotFoundError("F001", f"{show(folder)}: no file {indicator.name}")
+    owner = [_graph_of(row, indicator, line) for line, row in enumerate(table["graph_indicator"], start=1)]
     for part in ("node_labels", "node_attributes"):
         if table[part] and len(table[part]) != len(owner):
             file = f"{show(folder)}/{name}_{part}.txt"
@@ -153,6 +153,14 @@ def read_folder(folder: Path, name: str, bad: BadRows) -> Iterator[Graph]:
         yield Graph(
             nodes[graph], ends_, values, label=label, file=str(source), line=graph, number=number, dropped=dropped
         )
+
+
+def _graph_of(row: Sequence[str], path: Path, line: int) -> int:
+    """The graph of a node: all lines after a wrong one would count for other nodes, so it cannot be left out."""
+    try:
+        return _whole(row[0], 1)[0]
+    except _Broken as error:
+        raise DataError("D006", f"{show(path)} line {line}: {error}") from None
 
 
 PARTS = (

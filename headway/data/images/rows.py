@@ -73,8 +73,9 @@ def image_files(spec: str) -> list[Path]:
     if path.is_file():
         return [path]
     if path.is_dir():
-        found = [each for each in below(path) if each.suffix.lower() in SUFFIXES or _is_array_or_table(each)]
-        return found + [each for each in below(path) if "-idx" in each.name.lower() and each not in found]
+        every = [each for each in below(path) if each.is_file()]  # and no link to nothing
+        found = [each for each in every if each.suffix.lower() in SUFFIXES or _is_array_or_table(each)]
+        return found + [each for each in every if "-idx" in each.name.lower() and each not in found]
     return matching(spec, SUFFIXES) or find_files(spec)
 
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from headway.data.files.columns import column_names, quoted
 from headway.data.files.locate import file_format
+from headway.data.files.rows import peek
+from headway.jsonfile import unreadable
 
 TABLES = ("csv", "tsv", "jsonl", "json", "parquet", "sheet")
 PARTS: dict[str, tuple[str, ...]] = {
@@ -86,12 +89,29 @@ def label_of(path: Path, folder: Path) -> str | None:
 
 
 def below(folder: Path) -> list[Path]:
-    """Files below a folder, sorted; hidden ones are left out."""
-    found = []
-    for place, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        found += [Path(place, name) for name in sorted(names) if not name.startswith(".")]
-    return found
+    """Files below a folder, sorted; hidden ones are left out. Links are followed, but not back to where they are."""
+    return list(_below(folder, frozenset()))
+
+
+def _below(folder: Path, above: frozenset[str]) -> Iterator[Path]:
+    real = os.path.realpath(folder)
+    if real in above:
+        return
+    try:
+        inside = sorted(each for each in folder.iterdir() if not each.name.startswith("."))
+    except OSError as error:
+        raise unreadable(folder, error) from None
+    yield from (each for each in inside if not each.is_dir())
+    for each in inside:
+        if each.is_dir():
+            yield from _below(each, above | {real})
+
+
+def columns_there(file: str, line: int) -> str:
+    """For an error about a missing column: those of the table that a row stands in; empty where it is in none."""
+    if not (file and line and is_table(Path(file))):
+        return ""
+    return f"; there are {quoted(column_names(row.values for row in peek(Path(file))[1]))}"
 
 
 def others(folder: str, used: Collection[Path]) -> list[str]:

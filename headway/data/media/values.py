@@ -27,7 +27,9 @@ def parse_media(value: Any, folder: Path | None, noun: str) -> bytes | str:
     if isinstance(value, bytes):
         return value
     if not isinstance(value, str) or not value.strip():
-        raise DataError("D001", f"expected the {noun}: a path, or the bytes of a file")
+        raise DataError(
+            "D001", f"expected the {noun}: {'base64' if folder is None else 'a path'}, or the bytes of a file"
+        )
     if DATA_URL.match(value) or folder is None:
         return _decoded(value, noun)
     path = Path(os.path.expanduser(value))
@@ -36,6 +38,8 @@ def parse_media(value: Any, folder: Path | None, noun: str) -> bytes | str:
         raise DataError("D001", f"{show(path)[-200:]} is a folder, not one {noun}", "--file reads a whole folder")
     if not path.is_file():
         names = [each.name for each in path.parent.iterdir()] if path.parent.is_dir() else []
+        if path.name in names:
+            raise NotFoundError("F001", f"{show(path)[-200:]} is a link to a file that does not exist")
         raise NotFoundError("F001", f"no such file: {show(path)[-200:]}{nearest(path.name, names)}")
     return str(path)
 

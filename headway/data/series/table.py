@@ -24,6 +24,8 @@ from headway.jsonfile import show
 
 NO_NUMBER = frozenset({"", "na", "n/a", "nan", "null", "none", "-"})
 """What a cell without a number may hold."""
+LARGEST = 1e100
+"""The largest number of a table: variances need the squares of all of them."""
 SPARSE = 10
 """A table with more steps than this for each of its rows has another step than it seems."""
 
@@ -77,6 +79,11 @@ def table_of(
     columns: Sequence[str] = (),
 ) -> Table:
     """The table of some rows; `first` are the first of them, by which columns are found."""
+    if not first:  # every row is bad, or there is none
+        for item in items:
+            if isinstance(item, Flaw):
+                bad.add(item)
+        raise bad.no_rows(where, "rows of numbers")
     time = find_columns(where, first, [TIME], {"data.time": time})[0] or _dates(first)
     names, left_out = _value_columns(where, first, time, columns)
     kind: Kind = "rows"
@@ -121,12 +128,8 @@ def _value_columns(
     kinds = {name: {value_type(row.get(name)) for row in first} for name in names}
     numbers = [name for name in names if kinds[name] & {"int", "float"} or kinds[name] == {"missing"}]
     if not numbers:
-        raise DataError("D004", f"{show(where)}: no column of numbers", _listed(column_names(first)))
+        raise DataError("D004", f"{show(where)}: no column of numbers", f"there are {quoted(column_names(first))}")
     return numbers, [name for name in names if name not in numbers]
-
-
-def _listed(names: Sequence[str]) -> str:
-    return f"there are {quoted(names)}" if names else "the table has no rows"
 
 
 def _row(
@@ -150,6 +153,8 @@ def _row(
         number = _number(row.values.get(name))
         if number is None:
             return Flaw(row.file, row.line, f"expected a number, found {brief(row.values[name])}", name)
+        if abs(number) > LARGEST:  # false for NaN
+            return Flaw(row.file, row.line, f"{number:g} is too large: numbers are at most {LARGEST:g}", name)
         numbers.append(number)
     return kind, when, numbers
 

@@ -174,7 +174,9 @@ def _soundfile_reader(file: BinaryIO, where: str) -> Iterator[_Reader]:
         with soundfile.SoundFile(file) as opened:
             yield _SoundFileReader(opened)
     except soundfile.LibsndfileError as error:
-        raise DataError("D001", f"{where} cannot be decoded: {str(error)[:100]}") from None
+        said = error.error_string
+        why = "it is cut off or damaged" if "does not exist" in said else said[:100]  # what it says of a headless MP3
+        raise DataError("D001", f"{where} cannot be decoded: {why}") from None
 
 
 class _WavReader:

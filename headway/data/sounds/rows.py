@@ -65,7 +65,8 @@ def sound_files(spec: str) -> list[Path]:
     if path.is_file():
         return [path]
     if path.is_dir():
-        return [each for each in below(path) if each.suffix.lower() in SUFFIXES or is_table(each)]
+        every = (each for each in below(path) if each.is_file())  # and no link to nothing
+        return [each for each in every if each.suffix.lower() in SUFFIXES or is_table(each)]
     return matching(spec, SUFFIXES) or find_files(spec)
 
 

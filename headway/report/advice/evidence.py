@@ -17,7 +17,9 @@ from headway.train.optim.schedule import peak_lr
 BLOCKS = 10
 """Parts of equal length into which a curve is divided: each mean is of enough steps to be steady."""
 NO_BETTER = 0.97
-"""A loss above this share of the loss of guessing counts as guessing: any order in the data lowers it by more."""
+"""A loss or error above this share of that of guessing counts as guessing: any order in the data lowers it by more."""
+PERFECT = {True: 1.0, False: 0.0}
+"""The best that a share of right answers, and an error, can be: nothing is better than guessing then."""
 FINE_TUNING_RATE, ADAPTER_RATE = 1e-4, 5e-4
 """The usual peak rates for a pretrained model, and for LoRA adapters: those of the recipes for them."""
 
@@ -75,6 +77,10 @@ class Evidence:
     def metric(self) -> str:
         return self.run.facts.primary_metric
 
+    @property
+    def higher_is_better(self) -> bool:
+        return self.run.facts.higher_is_better
+
     @cached_property
     def keeps_best(self) -> bool:
         return bool(self.run.setting("train.keep_best") or self.run.setting("train.patience"))
@@ -102,14 +108,14 @@ class Evidence:
     def guessing(self) -> bool | None:
         """Whether even the best evaluation is what a model scores that ignores its input; None if that is unknown."""
         guess, value = self.chance.get(self.metric), self.best(self.metric)
-        if guess is None or value is None:
+        if guess is None or value is None or value == guess == PERFECT[self.higher_is_better]:
             return None
         if self.metric == "valid":
             return value >= NO_BETTER * guess
         loss, guessed_loss = self.best("valid"), self.chance.get("valid")
         if loss is not None and guessed_loss is not None and loss < 0.9 * guessed_loss:
             return False  # it tells examples apart, although that does not show in the metric yet
-        return value <= guess + self.noise(guess)
+        return value <= guess + self.noise(guess) if self.higher_is_better else value >= NO_BETTER * guess
 
     # --- settings and budget
 

@@ -101,7 +101,7 @@ def _worse_since_best(e: Evidence) -> bool:
     best, last = e.best(e.metric), as_float((e.run.facts.last_eval or {}).get(e.metric))
     if best is None or last is None:
         return False
-    if e.metric == "valid":
+    if not e.higher_is_better:
         return last > best + RISE * abs(best)
     return abs(best - last) > e.noise(best)  # the best is the best: the difference can only be a loss
 
@@ -109,7 +109,7 @@ def _worse_since_best(e: Evidence) -> bool:
 def _solved(e: Evidence) -> bool:
     """Whether the best score leaves nothing to learn: a loss near zero says little then."""
     best = e.best(e.metric)
-    return e.metric != "valid" and best is not None and 0.95 <= best <= 1.0
+    return e.higher_is_better and best is not None and 0.95 <= best <= 1.0
 
 
 def _keep_best(e: Evidence) -> Changes:

@@ -126,6 +126,15 @@ def base_preprocess(recipe: Recipe) -> SoundPreprocess | None:
     return found
 
 
+def file_to_try(first: SoundRow, data: DataConfig) -> str:
+    """The file of a held-out sound, also where a table names it; empty if sounds are no files."""
+    if not first.line or not first.file:
+        return first.file
+    rows = (row for row in read_rows(first.file, data) if isinstance(row, SoundRow))
+    sound = next((row.sound for row in rows if row.line == first.line), None)
+    return sound if isinstance(sound, str) else ""
+
+
 def chosen(recipe: Recipe, rate: int, train: Sounds) -> SoundPreprocess:
     """As the settings say, or by the lengths of the sounds; not normalised yet."""
     settings = recipe.settings

@@ -23,7 +23,16 @@ from headway.data.sounds.preprocess import FILE, SoundPreprocess
 from headway.data.sounds.store import Pcm
 from headway.errors import ConfigError
 from headway.model.model import Model
-from headway.tasks.audio.data import Listener, SoundData, Sounds, heard, load_sounds, read_store, training_clips
+from headway.tasks.audio.data import (
+    Listener,
+    SoundData,
+    Sounds,
+    file_to_try,
+    heard,
+    load_sounds,
+    read_store,
+    training_clips,
+)
 from headway.tasks.audio.task import reads_sounds
 from headway.tasks.audio_classification.predict import predict_logits
 from headway.tasks.audio_classification.task import Settings
@@ -151,8 +160,7 @@ class AudioClassificationTraining(MediaTraining[Sounds]):
 
     @property
     def tries(self) -> list[str]:
-        first = self.data.valid.rows[0]
-        return [] if first.line else [first.file]
+        return [file_to_try(self.data.valid.rows[0], self.recipe.data)]
 
     def sample(self, model: Model) -> str:
         some = Sounds(self.data.valid.store, self.data.valid.rows[:SAMPLES])

@@ -32,7 +32,6 @@ from headway.tasks.batch import Batch
 from headway.tasks.caption.predict import caption_images
 from headway.tasks.contrastive.captions import (
     caption_facts,
-    caption_tries,
     captioned_part,
     evaluated_part,
     new_front,
@@ -56,7 +55,7 @@ from headway.tasks.seq2seq.writing import (
     text_tokenizer,
 )
 from headway.tasks.training import TaskContext
-from headway.tasks.vision.data import ImageData, Images, normalised, prepared
+from headway.tasks.vision.data import ImageData, Images, file_to_try, normalised, prepared
 
 
 @dataclass(frozen=True)
@@ -192,7 +191,7 @@ class CaptionTraining(WritingTraining[Captions]):
 
     @property
     def tries(self) -> list[str]:
-        return caption_tries(self.data)
+        return [file_to_try(self.data.valid, self.recipe.data)]
 
     def picture(self, model: Model) -> bytes:
         return sheet(self.data.valid, SAMPLES)

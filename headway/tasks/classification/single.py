@@ -14,6 +14,7 @@ from torch import Tensor
 from headway.data.batching.permutation import Index
 from headway.data.datasets.labeled import Labeled, label_set, parse_labels, with_known_labels
 from headway.data.files.rows import BadRows
+from headway.data.media.listing import columns_there
 from headway.errors import DataError, counted
 from headway.tasks.classification.evaluate import ClassificationResults
 from headway.tasks.classification.predict import Prediction
@@ -37,7 +38,8 @@ class LabelReader:
     def __call__(self, rows: Sequence[L]) -> list[L]:
         if rows and all(row.label is None for row in rows):
             message = f"{rows[0].file or 'the data'}: the {self.noun} have no labels"
-            raise DataError("D004", message, "one folder for each class, or a column of labels (data.label=COLUMN)")
+            hint = "one folder for each class, or a column of labels (data.label=COLUMN)"
+            raise DataError("D004", message, f"{hint}{columns_there(rows[0].file, rows[0].line)}")
         named = parse_labels(rows, "single", self.bad, self.column)
         if not self.labels:
             self.labels.extend(label_set(named, "single"))

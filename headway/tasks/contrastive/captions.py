@@ -12,6 +12,7 @@ from headway.data.files.rows import BadRows
 from headway.data.images.png import enlarged, grid, png
 from headway.data.images.preprocess import Preprocess
 from headway.data.images.rows import ImageRow
+from headway.data.media.listing import columns_there
 from headway.errors import DataError
 from headway.tasks.image_classification.training import SHOWN, SHOWN_SIDE, thumbnail
 from headway.tasks.recipe import Recipe
@@ -24,6 +25,7 @@ def captioned(rows: Sequence[ImageRow]) -> list[ImageRow]:
     if not found:
         where = rows[0].file if rows else "the data"
         hint = "a table with a column of images and one of captions (data.text=COLUMN), such as metadata.csv"
+        hint += columns_there(rows[0].file, rows[0].line) if rows else ""
         raise DataError("D004", f"{where}: the images have no captions", hint)
     return found
 
@@ -66,12 +68,6 @@ def caption_facts(data: ImageData, each: int, vocab: int, train: Examples, valid
         "cut": int(train.truncated.sum() + valid.truncated.sum()),
         "length_99": train.length_99,
     }
-
-
-def caption_tries(data: ImageData) -> list[str]:
-    """A held-out image to try a model with, where it is a file of its own."""
-    first = data.valid.rows[0]
-    return [] if first.line else [first.file]
 
 
 def sheet(images: Images, count: int) -> bytes:

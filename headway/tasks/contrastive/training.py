@@ -32,7 +32,6 @@ from headway.tasks.backbone import check_context
 from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.contrastive.captions import (
     caption_facts,
-    caption_tries,
     captioned_part,
     evaluated_part,
     new_front,
@@ -46,7 +45,7 @@ from headway.tasks.metrics.bootstrap import Evaluation, mean_interval, mean_metr
 from headway.tasks.recipe import Recipe
 from headway.tasks.seq2seq.writing import text_tokenizer
 from headway.tasks.training import ScoredTraining, TaskContext
-from headway.tasks.vision.data import ImageData, Images, normalised
+from headway.tasks.vision.data import ImageData, Images, file_to_try, normalised
 
 WITHIN = (1, 5)
 """Ranks at which recall is counted."""
@@ -196,7 +195,7 @@ class ContrastiveTraining(ScoredTraining[Pairs]):
 
     @property
     def tries(self) -> list[str]:
-        return caption_tries(self.data)
+        return [file_to_try(self.data.valid, self.recipe.data)]
 
     def sample(self, model: Model) -> str:
         """The first held-out images, each with the caption that it is nearest to."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.config.recipe import TrainConfig
+from headway.errors import counted
 from headway.hub.adapter import is_adapter
 from headway.hub.download import resolve
 from headway.hub.folder import open_folder, read_tokenizer
@@ -65,7 +66,7 @@ def choose(recipe: Recipe) -> Chosen:
         settings, why = _finetuning(recipe, given.keys, sample, count)
     elif count is not None:
         settings = counted_settings(recipe, given.keys, count)
-        why = f"a new model for {count:,} {task.learns or task.takes}s"
+        why = f"a new model for {counted(count, f'{task.learns or task.takes}s')}"
     elif sample is None:
         return complete
     else:

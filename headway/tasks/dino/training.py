@@ -41,7 +41,7 @@ from headway.tasks.metrics.features import nearest_labels
 from headway.tasks.recipe import Recipe
 from headway.tasks.training import TaskContext
 from headway.tasks.vision.attention import class_attention
-from headway.tasks.vision.data import ImageData, Images, load_images, prepared, read_store
+from headway.tasks.vision.data import ImageData, Images, file_to_try, load_images, prepared, read_store
 from headway.tasks.vision.training import ImageTraining
 
 MEASURED, AT_ONCE = 512, 64
@@ -217,8 +217,7 @@ class DinoTraining(ImageTraining):
 
     @property
     def tries(self) -> list[str]:
-        first = self.data.valid.rows[0]
-        return [] if first.line else [first.file, "--attention", "heads.png"]
+        return [file_to_try(self.data.valid, self.recipe.data), "--attention", "heads.png"]
 
     def sample(self, model: Model) -> str:
         """Held-out images by the label of their nearest training image."""

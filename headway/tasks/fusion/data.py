@@ -23,9 +23,11 @@ from headway.data.synthetic.scenes import make_scenes
 from headway.data.synthetic.sounds import Tone
 from headway.errors import ConfigError
 from headway.tasks.audio.data import Sounds, chosen, made_store, measured
+from headway.tasks.audio.data import file_to_try as sound_to_try
 from headway.tasks.audio.data import read_store as read_sounds
 from headway.tasks.recipe import Recipe
 from headway.tasks.vision.data import Images, choose_preprocess, drawn_store
+from headway.tasks.vision.data import file_to_try as image_to_try
 from headway.tasks.vision.data import measured as measured_images
 from headway.tasks.vision.data import read_store as read_images
 
@@ -95,6 +97,12 @@ def load_pairs(recipe: Recipe, bad: BadRows, usable: Usable) -> FusionData:
     sound = measured(chosen(recipe, rate, train.sounds), train.sounds)
     about = {"train": data.train, "valid": valid, "fingerprint": whole.digest, "bad_rows": bad.count}
     return FusionData(image, sound, train, second, test or parts.get("test", ""), about)
+
+
+def pair_to_try(pairs: Pairs, data: DataConfig) -> str:
+    """The files of a held-out pair; empty where a table holds bytes."""
+    both = image_to_try(pairs.images, data), sound_to_try(pairs.sounds.rows[0], data)
+    return ",".join(both) if all(both) else ""
 
 
 def read_pairs(spec: str, data: DataConfig, image: Preprocess, rate: int, bad: BadRows) -> Pairs:

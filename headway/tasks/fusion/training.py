@@ -32,7 +32,7 @@ from headway.tasks.classification.single import (
     results_of,
     right_of,
 )
-from headway.tasks.fusion.data import FusionData, Pairs, load_pairs, read_pairs, some_pairs
+from headway.tasks.fusion.data import FusionData, Pairs, load_pairs, pair_to_try, read_pairs, some_pairs
 from headway.tasks.fusion.predict import fusion_logits, middle_clips, predict_logits
 from headway.tasks.fusion.task import Settings
 from headway.tasks.losses.labels import loss_from_logits
@@ -138,6 +138,10 @@ class FusionTraining(MediaTraining[Pairs]):
 
     def evaluate_in_full(self, model: Model, part: Pairs) -> Evaluation:
         return evaluate_pairs(model, part, self.data.image, self.data.sound, self.labels)
+
+    @property
+    def tries(self) -> list[str]:
+        return [pair_to_try(self.data.valid, self.recipe.data)]
 
     def sample(self, model: Model) -> str:
         some = some_pairs(self.data.valid, self.data.valid.rows[:SAMPLES])

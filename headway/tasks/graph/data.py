@@ -155,7 +155,7 @@ def read_data(recipe: Recipe) -> GraphData:
     rows = parse_labels(rows, kind, bad, data.label)
     labels = label_set(rows, kind)
     if kind == "single" and len(labels) < 2:
-        raise DataError("D002", f"nothing to tell apart: all of the {len(rows):,} labels are {labels[0]!r}")
+        raise DataError("D002", f"nothing to tell apart: the only label is {labels[0]!r}")
     if data.valid:
         split = {"train": (graphs, rows)}
     else:
@@ -191,7 +191,7 @@ def label_rows(graphs: Sequence[Graph], level: Level) -> list[LabelRow]:
             found.append(LabelRow(label, number, -1, graph.name, graph.file, graph.line))
             continue
         found += [
-            LabelRow(label, number, node, f"node {graph.node_name(node)}", graph.file, graph.line)
+            LabelRow(label, number, node, f"node {graph.node_name(node)}", graph.file, graph.line_of(node))
             for node, label in enumerate(graph.node_labels)
             if label is not None
         ]

@@ -146,6 +146,10 @@ class GraphTask(Task):
             return None
 
     def suits(self, survey: Survey, rows: Sequence[Row]) -> Suitability:
+        from headway.data.graphs.sources import are_tables
+
+        if are_tables(survey.spec):
+            return Suitability(1.0)
         graphs = rows and all(isinstance(row.values.get(EDGES), list) and NODES in row.values for row in rows)
         return Suitability(0.95 if graphs else 0.0)
 

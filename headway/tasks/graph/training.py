@@ -196,6 +196,13 @@ class GraphTraining(ScoredTraining[Part]):
     def evaluate_in_full(self, model: Model, part: Part) -> Evaluation:
         return evaluate_part(graph_model(model), part, self.data.bad.count)
 
+    @property
+    def tries(self) -> list[str]:
+        source = self.recipe.data.valid or self.recipe.data.train
+        graphs = self.data.split["valid"][0]
+        alone = len(graphs) == 1 and graphs is self.data.split["train"][0]
+        return [source] if alone else ["--file", source]
+
     def sample(self, model: Model) -> str:
         part = self.valid_part
         results = _results(part_logits(graph_model(model), part), part)

@@ -41,7 +41,7 @@ from headway.tasks.losses.labels import loss_from_logits
 from headway.tasks.metrics.bootstrap import Evaluation
 from headway.tasks.recipe import Recipe
 from headway.tasks.training import TaskContext
-from headway.tasks.vision.data import Draw, ImageData, Images, load_images, normalised, read_store
+from headway.tasks.vision.data import Draw, ImageData, Images, file_to_try, load_images, normalised, read_store
 from headway.tasks.vision.training import ImageTraining
 
 SAMPLES, COLUMNS = 16, 8
@@ -143,8 +143,7 @@ class ImageClassificationTraining(ImageTraining):
 
     @property
     def tries(self) -> list[str]:
-        first = self.data.valid.rows[0]
-        return [] if first.line else [first.file]
+        return [file_to_try(self.data.valid, self.recipe.data)]
 
     def sample(self, model: Model) -> str:
         some = Images(self.data.valid.store, self.data.valid.rows[:SAMPLES])

@@ -18,6 +18,7 @@ from headway.data.datasets.parallel import Pair
 from headway.data.files.readers import Flaw
 from headway.data.files.rows import BadRows
 from headway.data.images.augment import Floats
+from headway.data.media.listing import columns_there
 from headway.data.sounds.decode import RATE
 from headway.data.sounds.mel import log_mels, mel_filters
 from headway.data.sounds.rows import SoundRow, find_parts
@@ -140,9 +141,10 @@ def spoken(store: SoundStore, window: int, bad: BadRows) -> list[SoundRow]:
     """Rows with a text and a sound that the encoder can read at once; `bad` takes the longer ones."""
     said = [row for row in store.rows if row.text.strip()]
     if not said:
-        where = store.rows[0].file or "the data"
+        first = store.rows[0]
         hint = "a table with a column of sounds and one of texts (data.text=COLUMN), such as metadata.csv"
-        raise DataError("D004", f"{where}: the sounds have no texts", hint)
+        hint += columns_there(first.file, first.line)
+        raise DataError("D004", f"{first.file or 'the data'}: the sounds have no texts", hint)
     found = []
     for row in said:
         frames = frames_of(store, row)

@@ -89,6 +89,7 @@ class Transcribe(SoundTask):
     name, title, noun = "transcribe", "speech recognition", "speech recogniser"
     pipeline_tag = "automatic-speech-recognition"
     prefix = SPOKEN
+    beside = "texts"
     Settings = Settings
     tries = Tries("spoken:ma-ti-so", own="talk.wav", request={"input": "spoken:ma-ti-so"})
     made_up = "syllables that headway speaks, with their text"

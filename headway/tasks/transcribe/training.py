@@ -26,7 +26,7 @@ from headway.hub.folder import open_folder
 from headway.hub.generation_config import read_generation
 from headway.model.model import Model
 from headway.progress import track
-from headway.tasks.audio.data import read_store
+from headway.tasks.audio.data import file_to_try, read_store
 from headway.tasks.backbone import check_context
 from headway.tasks.batch import Batch
 from headway.tasks.metrics.bootstrap import Evaluation, Metric
@@ -215,8 +215,7 @@ class TranscribeTraining(WritingTraining[Clips]):
 
     @property
     def tries(self) -> list[str]:
-        first = self.data.valid[1][0]
-        return [] if first.line or not first.file else [first.file]
+        return [file_to_try(self.data.valid[1][0], self.recipe.data)]
 
 
 def check_base(base: AnyConfig, what: str) -> None:

@@ -29,7 +29,7 @@ from headway.data.images.rows import ImageRow, find_parts, image_files, read_row
 from headway.data.images.store import ImageStore, build_store, store_of
 from headway.data.media.store import decoded
 from headway.data.synthetic.pictures import SIDE, Picture, make_pictures
-from headway.errors import ConfigError, DataError
+from headway.errors import ConfigError, DataError, NotFoundError
 from headway.hub.download import resolve, side_file
 from headway.hub.folder import open_folder
 from headway.model.model import Model
@@ -163,7 +163,7 @@ def _probe(spec: str, data: DataConfig) -> tuple[int, int, bool]:
             continue
         try:
             image = open_image(row.image, row.shown)
-        except DataError:
+        except (DataError, NotFoundError):
             continue  # `read_store` counts it
         sizes.append((image.height, image.width))
         grey = grey and image.mode == "L"
@@ -207,6 +207,16 @@ def measured(preprocess: Preprocess, store: ImageStore) -> Preprocess:
     some = store.pixels[:: max(1, len(store) // MEASURED)].astype(np.float32) / 255
     mean, std = some.mean((0, 2, 3)), some.std((0, 2, 3)).clip(1e-3)
     return replace(preprocess, mean=tuple(float(x) for x in mean), std=tuple(float(x) for x in std))
+
+
+def file_to_try(images: Images, data: DataConfig) -> str:
+    """The file of a held-out image, also where a table names it; empty if images are no files."""
+    first = images.rows[0]
+    if not first.line or not first.file:
+        return first.file
+    rows = (row for row in read_rows(first.file, data) if isinstance(row, ImageRow))
+    image = next((row.image for row in rows if row.line == first.line), None)
+    return image if isinstance(image, str) else ""
 
 
 def evaluation_batches(count: int) -> list[Index]:

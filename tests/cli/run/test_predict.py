@@ -215,6 +215,18 @@ def test_rows_and_their_columns(models: dict[str, Path], run: Run, monkeypatch: 
     assert [row["file"] for row in rows(run(models["embed"], "--file", "d", "-q"))] == ["d/a.txt", "d/b.txt"]
 
 
+def test_a_model_of_bytes_reads_any_file(models: dict[str, Path], run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pictures and recordings too, which are no texts; and a pipe."""
+    Path("kinds").mkdir()
+    for name, content in (("a.png", b"\x89PNG\r\n\x1a\n\xff\x00"), ("b.wav", b"RIFF\x24\x00\x00\x00WAVEfmt \x80")):
+        Path("kinds", name).write_bytes(content)
+    found = rows(run(models["classify"], "--file", "kinds", "data.raw=true"))
+    assert [Path(row["file"]).name for row in found] == ["a.png", "b.wav"]
+    piped(monkeypatch, b"RIFF\x24\x00\x00\x00WAVEfmt \x80")
+    (row,) = rows(run(models["classify"], "-", "data.raw=true"))
+    assert row["probabilities"] == found[1]["probabilities"]
+
+
 def test_bad_rows_stop_or_are_counted(models: dict[str, Path], run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("b.jsonl").write_text('{"text": "bad"}\n{"text": " "}\nnope\n{"text": 5}\n{"text": "rain"}\n')
     done = run(models["classify"], "--file", "b.jsonl")

@@ -42,6 +42,7 @@ def test_tables_of_nodes_and_edges(tmp_path: Path) -> None:
     assert [dict(edge) for edge in graph.edge_values] == [{"weight": "0.5"}, {"weight": "2"}]
     assert graph.node_labels == ["red", "blue", None] and graph.node_parts == ["train", "valid", ""]
     assert graph.names == ["a", "b", "c"] and graph.label is None
+    assert [graph.line_of(node) for node in range(3)] == [2, 3, 4]
     (folder,) = read(tmp_path)
     assert folder.edges.tolist() == graph.edges.tolist() and folder.nodes == graph.nodes
     assert [path.name for path in graph_files(str(tmp_path))] == ["nodes.csv", "edges.csv"]
@@ -169,6 +170,17 @@ def test_a_collection_in_a_folder_is_that_of_one_file(tmp_path: Path) -> None:
         read(tmp_path)
     write(tmp_path, T_node_labels__txt="2\n")
     with pytest.raises(DataError, match=r"T_node_labels.txt has 1 lines for 4 nodes"):
+        read(tmp_path)
+
+
+def test_a_collection_in_a_folder_may_have_no_edges_but_says_of_each_node_whose_it_is(tmp_path: Path) -> None:
+    write(tmp_path, X_A__txt="", X_graph_indicator__txt="1\n1\n2\n", X_graph_labels__txt="0\n1\n")
+    assert [(len(graph.nodes), len(graph.edges)) for graph in read(tmp_path)] == [(2, 0), (1, 0)]
+    write(tmp_path, X_graph_indicator__txt="1\nfoo\n2\n")
+    with pytest.raises(DataError, match=r"X_graph_indicator.txt line 2: expected 1 whole numbers, found 'foo'"):
+        read(tmp_path)
+    (tmp_path / "X_graph_indicator.txt").unlink()
+    with pytest.raises(NotFoundError, match="X_graph_indicator"):
         read(tmp_path)
 
 

@@ -22,3 +22,9 @@ def test_a_missing_file_names_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(HeadwayError, match=r"no such file: .*cta\.png.*cat\.png"):
         parse_media("cta.png", tmp_path, "image")
     assert parse_media("cat.png", tmp_path, "image") == str(tmp_path / "cat.png")
+
+
+def test_a_request_is_told_to_send_base64_and_no_path() -> None:
+    for value in ("", 5, None, {}):
+        with pytest.raises(DataError, match="expected the image: base64"):
+            parse_media(value, None, "image")

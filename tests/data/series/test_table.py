@@ -50,7 +50,9 @@ def test_dates_are_found_whatever_their_column_is_called(tmp_path: Path) -> None
         ("date,y\n2020-01-02,1\n2020-01-03,2,3\n", r"line 3: 3 cells where the first line has 2"),
         ("date,y\n2020-01-02,1\n2020-01-03,inf\n", r"line 3.* expected a number, found \'inf\'"),
         ("date,y\n1,1\n2,1\n3,1\n3.5,1\n4,1\n", r"line 5.* 3.5 is not a whole number of steps \(1\) after the first"),
-        ("date,y\n", "no rows of numbers|no column of numbers"),
+        ("date,y\n", "no rows of numbers"),
+        ("date,y,y\n2020-01-01,1,1\n", "line 1: .*twice|line 1: .*y"),
+        (hourly("1", "2e100"), "line 3.*too large"),
         ("date,y\n2020-01-01,a\n2020-01-02,b\n", "no column of numbers"),
     ],
 )

@@ -150,6 +150,7 @@ def test_blocks_equal_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
         (wav(pcm(TONE, 16), rate=2**30), "samples per second"),
         (b"RIFF\0\0\0\0WAVE" + 2000 * (b"junk" + struct.pack("<I", 0)), "chunks"),
         (b"fLaC" + b"\0" * 100, "cannot be decoded"),
+        (b"\xff\xfb\x90\x00" + b"\0" * 200, "cut off or damaged"),
     ],
 )
 def test_broken_sounds(raw: bytes, says: str, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from headway.report.advice.evidence import Evidence
 from headway.report.advice.rules import RULES, suggestions
 from headway.report.advice.suggestion import Suggestion, train_command
 from headway.report.diagnostics import verdict
@@ -25,7 +26,7 @@ from tests.report.advice.conftest import (
     write_rows,
     write_text,
 )
-from tests.runs.conftest import event, finished, write_run
+from tests.runs.conftest import event, finished, steps, write_run
 
 
 def names(run: History) -> list[str]:
@@ -72,6 +73,27 @@ def test_at_chance_although_the_training_loss_fell(trained: Trained) -> None:
     found = only(run, "at_chance")
     assert shlex.split(found.command) == ["headway", "data", "rows.csv"]
     assert "no better than guessing" in verdict(run)[1]
+
+
+@pytest.mark.parametrize(
+    ("rising", "best", "guess", "guessing"),
+    [
+        (False, 0.03, 0.99, False),  # an error far below that of guessing
+        (False, 0.98, 0.99, True),
+        (False, 0.4, 1.3, False),  # an error above 1 is no percentage
+        (True, 0.98, 0.5, False),
+        (True, 0.52, 0.5, True),
+        (True, 1.0, 1.0, None),  # nothing is left to learn
+    ],
+)
+def test_whether_a_run_is_better_than_guessing_depends_on_the_direction_of_its_metric(
+    tmp_path: Path, rising: bool, best: float, guess: float, guessing: bool | None
+) -> None:
+    data = event("data", chance={"score": guess}, valid_samples=200)
+    start = event("start", goal="score", rising=rising)
+    evals = [event("eval", step=50, valid=0.1, score=best)]
+    run = read_run(write_run(tmp_path / "lm", [start, data, *steps(1, 100), *evals, event("end")]))
+    assert Evidence(run).guessing is guessing
 
 
 def test_one_class(trained: Trained) -> None:
