@@ -182,7 +182,9 @@ def _results(found: Mapping[str, Any]) -> tuple[list[str], list[dict[str, Any]]]
         {
             "name": variant["name"],
             "metrics": [_value(variant["figures"].get(name)) for name in names],
-            "reports": [(run, quote(f"{run['name']}/run/report.html") if run["name"] else "") for run in variant["runs"]],
+            "reports": [
+                (run, quote(f"{run['name']}/run/report.html") if run["name"] else "") for run in variant["runs"]
+            ],
         }
         for variant in found["variants"]
     ]
@@ -263,7 +265,7 @@ def _by_length(found: Mapping[str, Any]) -> dict[str, Any] | None:
     every = [variant["slices"] for variant in found["variants"]]
     points = [[((s["from"] + s["to"]) / 2, s["mean"], s["mean"], s["mean"]) for s in each] for each in every]
     ends = [end for each in every for s in each for end in (s["from"], s["to"])]
-    return plot(found, "length", _metric_name(found), "tokens of the input", points, ends)
+    return plot(found, _metric_name(found), _metric_name(found), "tokens of the input", points, ends)
 
 
 def plot(

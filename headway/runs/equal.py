@@ -93,7 +93,11 @@ def terms(equal: Equal, variants: Sequence[Variant], keys: Sequence[str]) -> lis
     makers: dict[str, Callable[[Sequence[Variant]], list[Term]]] = {"params": _params, "flops": _flops, "time": _time}
     if not equal:
         return [Term()] * len(variants)
-    decided = {"params": ["model.width"], "flops": [f"train.{key}" for key in sorted(BUDGET)], "time": ["train.minutes"]}
+    decided = {
+        "params": ["model.width"],
+        "flops": [f"train.{key}" for key in sorted(BUDGET)],
+        "time": ["train.minutes"],
+    }
     if varied := next((key for key in keys if key in decided[equal]), None):
         raise ConfigError("C004", f"equal={equal} chooses {varied}, which is varied", "leave one of the two out")
     return makers[equal](variants)
@@ -114,7 +118,9 @@ def _params(variants: Sequence[Variant]) -> list[Term]:
 def _counted(variant: Variant) -> int:
     with naming(variant.name):
         if variant.recipe.model.from_ or variant.model is None:
-            raise ConfigError("C004", "equal=params chooses the width, and model.from has one", "leave equal=params out")
+            raise ConfigError(
+                "C004", "equal=params chooses the width, and model.from has one", "leave equal=params out"
+            )
         return variant.model.parameter_count()
 
 
@@ -135,7 +141,7 @@ def _width(variant: Variant, target: int) -> Term:
     near = _bisect(size, unit, target)
     best: tuple[float, int] | None = None
     for step in (unit * each for each in ROUND):
-        for width in {near // step * step, (near + step - 1) // step * step} - {0}:
+        for width in {(near - unit) // step * step, -(-near // step) * step} - {0}:
             there = size(width)
             off = math.inf if there is None else abs(there - target) / target
             best = min(best or (off, width), (off, width))
@@ -229,7 +235,9 @@ def _flops(variants: Sequence[Variant]) -> list[Term]:
 
 def _step_flops(variant: Variant) -> float:
     if variant.model is None:
-        raise ConfigError("C004", "equal=flops does not know the size of an adapter's model", "give model.from its base")
+        raise ConfigError(
+            "C004", "equal=flops does not know the size of an adapter's model", "give model.from its base"
+        )
     plan = variant.training.plan(batch_size(variant.recipe))
     batches = [variant.training.batch(plan.samples(step)).tokens for step in range(MEASURED_BATCHES)]
     return model_flops_per_token(variant.recipe, variant.model) * statistics.fmean(batches)
@@ -254,5 +262,7 @@ def _time(variants: Sequence[Variant]) -> list[Term]:
             with naming(variant.name):
                 have = next(f"train.{key}" for key in sorted(BUDGET) if getattr(variant.recipe.train, key) is not None)
                 wanted = "train.minutes" if minutes is None else f"train.minutes={minutes:g}"
-                raise ConfigError("C004", f"equal=time needs {wanted}, not {have}", "add train.minutes=N to the command")
+                raise ConfigError(
+                    "C004", f"equal=time needs {wanted}, not {have}", "add train.minutes=N to the command"
+                )
     return [Term(note=f"{minutes:g} min in training steps")] * len(variants)

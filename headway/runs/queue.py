@@ -24,7 +24,6 @@ from headway.runs.process import Ended, run_command
 from headway.tasks.recipe import Recipe, read_recipe, same_recipe
 
 Say = Callable[..., None]
-Start = Callable[[Sequence[str]], Ended]
 
 
 class Stopped(KeyboardInterrupt):
@@ -65,8 +64,6 @@ class Queue:
     say: Say
     changed: Callable[[], None]
     """Called after each run."""
-    start: Start | None = None
-    """Starts a command of headway and waits for it; None: in a process of its own."""
     failures: dict[int, Ended] = field(default_factory=dict)
     """By the number of the job."""
     _known: dict[Path, tuple[History, Recipe | None]] = field(default_factory=dict)
@@ -160,7 +157,7 @@ class Queue:
         what = f"{job.name}, seed {job.seed}" + (f": {run.folder}, resumed" if again and run else "")
         self.say(f"{title}: {what}")
         words = ["--resume", str(run.folder)] if again and run is not None else list(job.words)
-        ended = self._command(["train", *words, *(["--quiet"] if self.quiet else [])])
+        ended = run_command(["train", *words, *(["--quiet"] if self.quiet else [])])
         if ended.stopped_by:
             self.changed()
             raise Stopped(ended.stopped_by)
@@ -168,9 +165,6 @@ class Queue:
         if ended.code:
             self.failures[i] = ended
             self.say(f"{job.name}, seed {job.seed}: {ended.reason}\n  the other runs go on; again: {job.command}")
-
-    def _command(self, words: Sequence[str]) -> Ended:
-        return (self.start or run_command)(words)
 
     def time_left(self, waiting: Sequence[int]) -> str:
         """About how long the waiting runs take, by those of the same variant that have ended, or by all."""
@@ -189,14 +183,22 @@ class Queue:
         """The perplexity of a run at each of `lengths`, kept in its folder; a length that it cannot read is said why."""
         known: dict[str, Any] = read_lengths(run)
         for length in (each for each in self.lengths if str(each) not in known):
+            if (most := as_float(run.last_event("start").get("max_length"))) is not None and length > most:
+                known[str(length)] = f"the model knows {most:.0f} positions"  # evaluation would cut it to these
+                _keep_lengths(run, known)
+                continue
             self.say(f"{run.name} at length {length}")
-            ended = self._command(["eval", str(run.folder), f"length={length}", "--json", "--quiet"])
+            ended = run_command(["eval", str(run.folder), f"length={length}", "--json", "--quiet"])
             if ended.stopped_by:
                 raise Stopped(ended.stopped_by)
             known[str(length)] = ended.reason if ended.code else _perplexity(ended.output)
-            partial = run.folder / "run" / f"{LENGTHS_FILE}.partial"
-            partial.write_text(json.dumps(known) + "\n", encoding="utf-8")
-            os.replace(partial, run.folder / "run" / LENGTHS_FILE)
+            _keep_lengths(run, known)
+
+
+def _keep_lengths(run: History, known: dict[str, Any]) -> None:
+    partial = run.folder / "run" / f"{LENGTHS_FILE}.partial"
+    partial.write_text(json.dumps(known) + "\n", encoding="utf-8")
+    os.replace(partial, run.folder / "run" / LENGTHS_FILE)
 
 
 def _perplexity(output: str) -> float | str:

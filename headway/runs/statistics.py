@@ -159,9 +159,10 @@ def _direction(difference: float, higher_is_better: bool | None) -> str:
 
 
 def plus_minus(value: float, half: float) -> str:
-    """0.021 ± 0.008: no finer than two digits of what is uncertain."""
+    """0.021 ± 0.008: no finer than what is uncertain says, with a second digit of that where the first is small."""
     size = half or abs(value)
-    digits = 3 if not size else min(6, max(0, 1 - math.floor(math.log10(size))))
+    first = math.floor(math.log10(size)) if size else 0
+    digits = min(6, max(0, (1 if size < 3 * 10.0**first else 0) - first))
     return f"{value:.{digits}f} ± {half:.{digits}f}"
 
 
