@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from headway.errors import ConfigError, HeadwayError, UsageError
 from headway.progress import progress_printer
 from headway.runs.grid import RECIPE, Grid, grid, naming, variant_names
 from headway.runs.shipped import Shipped, command_words, read_shipped, shipped_names
-from headway.tasks.recipe import Recipe, load_recipe, recipe_names
+from headway.tasks.recipe import Recipe, load_recipe
 
 if TYPE_CHECKING:
     import pandas
@@ -140,7 +141,8 @@ def compare_words(what: str, words: Sequence[str], say: Say, *, quiet: bool) -> 
     if bool(recipe) == (RECIPE in plan.keys):
         hint = "headway compare recipe=lm,rnn KEY=VALUE…" if recipe else "headway compare tiny KEY=A,B"
         raise UsageError("U001", "give one recipe, or vary it by recipe=A,B", hint)
-    return _Comparing(what if file else "", file, recipe, plan, say, quiet).run()
+    command = shlex.join(["headway", "compare", *([what] if what else []), *words])
+    return _Comparing(what if file else "", file, recipe, plan, command, say, quiet).run()
 
 
 @dataclass
@@ -152,6 +154,8 @@ class _Comparing:
     file: Shipped | None
     recipe: str
     plan: Grid
+    command: str
+    """What was typed, or would be."""
     say: Say
     quiet: bool
 
@@ -231,7 +235,7 @@ class _Comparing:
         from headway.runs.compare import compare
 
         told = {"title": self.file.title, "why": self.file.why} if self.file else {}
-        return {**compare(self.name, self.plan, trials, self.notes), **told}
+        return {**compare(self.name, self.plan, trials, self.notes), **told, "command": self.command}
 
     def _write(self, queue: Queue) -> None:
         """The comparison's files, and the reports that its page links to; a run that diverged has none yet."""

@@ -11,6 +11,7 @@ import numpy as np
 from headway.report import format as w
 from headway.report.charts import WIDTH, Line, Panel, Scale, axis_ticks, scale_for, view
 from headway.report.page import render_page
+from headway.runs.compare import COSTS
 
 LOOKS = ("train", "valid", "lr", "norm", "rate")
 """CSS classes of the curves, one per variant; further variants repeat them in dashes."""
@@ -134,16 +135,15 @@ def problem_lines(found: Mapping[str, Any]) -> list[str]:
 
 
 def table_of_runs(found: Mapping[str, Any]) -> list[list[Any]]:
-    """A head and a row for each run, for a spreadsheet: its variant's settings, its metrics; costs are the variant's."""
+    """A head and a row for each run, for a spreadsheet: its settings, its metrics, what it cost."""
     names, keys = metric_names(found), found["keys"]
-    costs = ["parameters", "trained", "steps", "seconds", "flops", "memory"]
-    lines: list[list[Any]] = [["variant", *keys, "seed", "status", "run", *names, *costs, "error"]]
+    lines: list[list[Any]] = [["variant", *keys, "seed", "status", "run", *names, *COSTS, "error"]]
     for variant in found["variants"]:
         values = [word.partition("=")[2] for word in variant["settings"]]
         for run in variant["runs"]:
             figures = [_of_seed(variant["figures"].get(name), run["seed"]) for name in names]
-            shared = [variant[name] for name in costs]
-            told = [run["seed"], run["status"], run["name"], *figures, *shared, run.get("error", "")]
+            costs = [run.get(name) for name in COSTS]
+            told = [run["seed"], run["status"], run["name"], *figures, *costs, run.get("error", "")]
             lines.append([variant["name"], *values, *told])
     return lines
 
@@ -159,9 +159,11 @@ def render(found: Mapping[str, Any]) -> str:
     values = {
         "title": found.get("title") or f"{found['recipe']}: {', '.join(found['keys']) or 'runs'} compared",
         "why": found.get("why", ""),
+        "command": found.get("command", ""),
         "about": f"{waiting}seeds {seeds}" + (f"; {settings}" if settings else ""),
         "several": len(found["seeds"]) > 1,
         "method": found["method"],
+        "machines": found["machines"],
         "results": _results(found),
         "verdicts": verdict_lines(found),
         "problems": problem_lines(found),
@@ -182,13 +184,16 @@ def _results(found: Mapping[str, Any]) -> tuple[list[str], list[dict[str, Any]]]
         {
             "name": variant["name"],
             "metrics": [_value(variant["figures"].get(name)) for name in names],
-            "reports": [
-                (run, quote(f"{run['name']}/run/report.html") if run["name"] else "") for run in variant["runs"]
-            ],
+            "reports": [(run, _report_link(run)) for run in variant["runs"]],
         }
         for variant in found["variants"]
     ]
     return [_first(found), *(name.replace("_", " ") for name in names), "report of seed"], lines
+
+
+def _report_link(run: Mapping[str, Any]) -> str:
+    """Where a run's report is, from the page; empty for a run without a folder."""
+    return quote(f"{run['name']}/run/report.html") if run["name"] else ""
 
 
 def _costs(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:

@@ -21,6 +21,8 @@ SLICE_KEYS = ("from", "to", "examples", "kind")
 """Keys of a slice of an evaluation that are not metrics."""
 LENGTHS_FILE = "lengths.json"
 """In a run's folder `run`: a language model's perplexity at each length of `lengths=`."""
+COSTS = ("parameters", "trained", "steps", "seconds", "flops", "memory")
+"""What a run costs, by the names of its columns."""
 NO_SETTINGS = ("seed", "out")
 """Keys of a recipe in which all runs differ."""
 
@@ -76,26 +78,28 @@ def compare(name: str, plan: Grid, trials: Sequence[Sequence[Trial]], terms: Seq
         "against": names[plan.reference],
         "method": METHOD,
         "primary": next(iter(rising), None),
+        "machines": sorted({_machine(run) for trial in runs if (run := trial.done) is not None}),
         "waiting": sum(trial.state == "waiting" for trial in runs),
         "differences": _differences(trials),
         "variants": variants,
     }
 
 
+def _machine(run: History) -> str:
+    """Where a run was trained, and with which versions."""
+    about = run.session
+    return f"{about.get('device')}, headway {about.get('version')}, torch {about.get('torch')}"
+
+
 def _variant(plan: Grid, args: Sequence[str], trials: Sequence[Trial]) -> dict[str, Any]:
     done = [(trial.seed, run) for trial in trials if (run := trial.done) is not None]
     runs, metrics = [run for _, run in done], [final_metrics(run) for _, run in done]
-    ends = [run.last_event("end") for run in runs]
+    costs = [_costs(run) for run in runs]
     return {
         "settings": list(args),
         "figures": _figures([seed for seed, _ in done], metrics),
-        "parameters": _mean(run.facts.parameters for run in runs),
-        "trained": _mean(run.facts.trained for run in runs),
-        "steps": _mean(float(run.facts.steps) for run in runs),
-        "seconds": _mean(run.facts.train_seconds for run in runs),
+        **{name: _mean(cost[name] for cost in costs) for name in COSTS},
         "tokens_per_second": _mean(run.facts.tokens_per_second for run in runs),
-        "flops": _mean(as_float(end.get("flops")) for end in ends),
-        "memory": _mean(as_float(end.get("peak_memory")) for end in ends),
         "runs": [_trial(trial) for trial in trials],
         "curves": _curves(runs),
         "slices": _at_lengths(plan.lengths, runs) if plan.lengths else _slices(runs),
@@ -111,7 +115,20 @@ def _figures(seeds: Sequence[int], metrics: Sequence[Mapping[str, float]]) -> di
 
 def _trial(trial: Trial) -> dict[str, Any]:
     found: dict[str, Any] = {"name": trial.run.name if trial.run else None, "seed": trial.seed, "status": trial.state}
+    found |= {} if trial.done is None else _costs(trial.done)
     return found | ({"error": trial.error, "command": trial.command} if trial.error else {})
+
+
+def _costs(run: History) -> dict[str, float | None]:
+    end = run.last_event("end")
+    return {
+        "parameters": run.facts.parameters,
+        "trained": run.facts.trained,
+        "steps": float(run.facts.steps),
+        "seconds": run.facts.train_seconds,
+        "flops": as_float(end.get("flops")),
+        "memory": as_float(end.get("peak_memory")),
+    }
 
 
 def _add_differences(variants: Sequence[dict[str, Any]], reference: int, rising: Mapping[Any, bool]) -> None:
@@ -191,7 +208,7 @@ def _value(column: Series, at: int) -> float | None:
 
 
 def _at_lengths(lengths: Sequence[int], runs: Sequence[History]) -> list[dict[str, Any]]:
-    """Perplexity at lengths that were asked for, averaged over the runs; lengths that a model cannot read are absent."""
+    """Perplexity at lengths that were asked for, averaged over the runs; those that a model cannot read are absent."""
     tables = [read_lengths(run) for run in runs]
     found = []
     for length in lengths:

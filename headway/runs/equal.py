@@ -200,7 +200,7 @@ def _count_note(count: int, target: int = 0) -> str:
 
 
 def _given(variant: Variant, words: Sequence[str]) -> list[str]:
-    """Settings that were chosen for a variant, as words: one word of a group would keep the others from being chosen."""
+    """What was chosen for a variant, as words: a word of a group would keep the others from being chosen."""
     taken = {word.partition("=")[0] for word in words}
     budget = {f"train.{key}" for key in BUDGET}
     taken |= budget if taken & budget else set()

@@ -85,7 +85,7 @@ class Queue:
         self.changed()
 
     def order(self) -> list[int]:
-        """The jobs as they are trained: seed after seed; runs that died without a word come last, they may do it again."""
+        """The jobs as they are trained: seed after seed; runs that died come last, as they may do it again."""
         turn: dict[int, int] = {}
         keys = []
         for i, job in enumerate(self.jobs):
@@ -180,7 +180,7 @@ class Queue:
         return f"about {minutes:.0f} min left" if minutes >= 1.5 else "about a minute left"
 
     def _measure_lengths(self, run: History) -> None:
-        """The perplexity of a run at each of `lengths`, kept in its folder; a length that it cannot read is said why."""
+        """The perplexity of a run at each of `lengths`, or why there is none; kept in the run's folder."""
         known: dict[str, Any] = read_lengths(run)
         for length in (each for each in self.lengths if str(each) not in known):
             if (most := as_float(run.last_event("start").get("max_length"))) is not None and length > most:

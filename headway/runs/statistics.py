@@ -1,4 +1,4 @@
-"""Statistics of a few runs: intervals that stay inside a metric's range, paired differences, and their verdicts in words.
+"""Statistics of a few runs: intervals that stay inside a metric's range, paired differences, verdicts in words.
 
 Runs of a comparison differ in their seed. A metric with bounds gets its t interval on a scale without bounds: the logit
 for a share, the logarithm for what is only positive. The standard error goes there by the delta method, so that the
@@ -21,9 +21,9 @@ Z_QUANTILE = 1.959964
 MOST_EXPONENT = 600.0
 """Keeps the bounds of two wildly different values finite."""
 METHOD = (
-    "Means over the seeds with 95 % confidence intervals by Student's t; those of metrics with bounds are computed on the "
-    "logit or logarithmic scale and so stay inside the bounds. Differences are paired by seed; where there are more than "
-    "two variants, a verdict needs p ≤ 0.05 after Holm's correction, for each metric on its own."
+    "Means over the seeds with 95 % confidence intervals by Student's t; those of metrics with bounds are computed on "
+    "the logit or logarithmic scale and so stay inside the bounds. Differences are paired by seed; with more "
+    "than two variants, a verdict needs p ≤ 0.05 after Holm's correction, for each metric on its own."
 )
 """How the numbers were computed, for the page."""
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from headway.runs.process import run_command
+from headway.runs.shipped import command_words
 from tests.cli.conftest import Run
 
 pytestmark = pytest.mark.usefixtures("runs_in_process")
@@ -70,6 +71,9 @@ def test_what_a_run_finds_in_its_data_makes_it_no_other(run: Run, text: str) -> 
 
 def test_too_many_frozen_blocks_are_found_first(run: Run, text: str) -> None:
     assert run("train", "tiny", text, *TINY, "out=base").code == 0
+    words = command_words("finetuning", ["model.from=base/tiny-0001"])
+    assert "model.freeze+model.lora+train.unfreeze=0+0+0,1+0+0,0+8+0,0+0+20" in words  # it has one block
+    assert "model.from=base/tiny-0001" in words
     done = run("compare", "tiny", text, *SMALL, "model.from=base/tiny-0001", "model.freeze=0,9")
     assert done.code == 3 and "variant 9: model.freeze = 9, but the model has 1 block" in done.err and not folders()
 
@@ -227,7 +231,7 @@ def test_a_shipped_comparison(run: Run, text: str) -> None:
 def test_a_killed_run_leaves_the_others_going_and_ctrl_c_saves(
     run: Run, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In processes of their own: kill -9 in the first run, then Ctrl-C in the second; the same command finishes both."""
+    """In processes of their own: kill -9 in the first run, then Ctrl-C in the second; again finishes both."""
     import headway.runs.process as process
     import headway.runs.queue as queue
 
