@@ -17,11 +17,12 @@ from headway.api.settings import full_key, recipe_task, recipe_words, word
 from headway.api.tables import frame, html_table, text_table
 from headway.config.recipe import RUNS
 from headway.config.toml import parse_overrides
-from headway.errors import ConfigError, HeadwayError, UsageError
+from headway.errors import ConfigError, HeadwayError, NotFoundError, UsageError, nearest
 from headway.progress import progress_printer
 from headway.runs.grid import RECIPE, Grid, grid, naming, variant_names
 from headway.runs.shipped import Shipped, command_words, read_shipped, shipped_names
-from headway.tasks.recipe import Recipe, load_recipe
+from headway.tasks.recipe import Recipe, load_recipe, recipe_names
+from headway.tasks.registry import task_names
 
 if TYPE_CHECKING:
     import pandas
@@ -137,12 +138,20 @@ def compare_words(what: str, words: Sequence[str], say: Say, *, quiet: bool) -> 
     elif "=" in what or not what:
         plan, recipe = grid([word for word in (what, *words) if word]), ""
     else:
+        _check_name(what)
         plan, recipe = grid(words), what
     if bool(recipe) == (RECIPE in plan.keys):
         hint = "headway compare recipe=lm,rnn KEY=VALUE…" if recipe else "headway compare tiny KEY=A,B"
         raise UsageError("U001", "give one recipe, or vary it by recipe=A,B", hint)
     command = shlex.join(["headway", "compare", *([what] if what else []), *words])
     return _Comparing(what if file else "", file, recipe, plan, command, say, quiet).run()
+
+
+def _check_name(what: str) -> None:
+    """Refuse a name that is nearly that of a shipped comparison, before its words are taken for a recipe's."""
+    known = {*recipe_names(), *task_names()}
+    if what not in known and not Path(what).suffix and (near := nearest(what, shipped_names())):
+        raise NotFoundError("F001", f"no recipe or comparison {what}{near}", "headway compare --list names comparisons")
 
 
 @dataclass
@@ -180,11 +189,11 @@ class _Comparing:
             except HeadwayError as error:
                 wrong[i] = error
         if wrong:
-            first, error = next(iter(wrong.items()))
+            first, why = next(iter(wrong.items()))
             if len(wrong) == len(self._sources) and len({each.message for each in wrong.values()}) == 1:
-                raise error  # no matter of the variants
+                raise why  # no matter of the variants
             with naming(variant_names(self.plan)[first]):
-                raise error
+                raise why
         return found
 
     @property

@@ -85,9 +85,9 @@ def _show(found: dict[str, Any]) -> None:
     from headway.report.comparison import length_rows, problem_lines, rows, verdict_lines
 
     width = get_terminal_size((NO_TERMINAL, 24)).columns if sys.stdout.isatty() else NO_TERMINAL
-    for head, lines in (rows(found, width), length_rows(found)):
-        if lines:
-            print_table(head, lines, left=(0,))
+    for head, cells in (rows(found, width), length_rows(found)):
+        if cells:
+            print_table(head, cells, left=(0,))
             print()
     terms = [f"{v['name']}: {v['terms']}" for v in found["variants"] if v["terms"]]
     for title, lines in ((f"equal {found['equal']}:", terms), ("", verdict_lines(found)), ("", problem_lines(found))):

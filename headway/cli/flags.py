@@ -129,7 +129,7 @@ def _serve_keys(arguments: Sequence[str], option: str) -> Keys:
 COMPARE_WORDS = ("seeds", "equal", "against", "lengths")
 VERBS: dict[str, Callable[[Sequence[str], str], Keys]] = {
     "train": _recipe_keys,
-    "compare": lambda arguments, option: _recipe_keys(arguments, option) | dict.fromkeys(COMPARE_WORDS, False),
+    "compare": lambda arguments, option: {**_recipe_keys(arguments, option), **dict.fromkeys(COMPARE_WORDS, False)},
     "check": _recipe_keys,
     "run": _run_keys,
     "eval": _eval_keys,

@@ -111,9 +111,9 @@ def _value(metric: Mapping[str, Any] | None, brief: bool = False) -> tuple[str, 
 
 
 def length_rows(found: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows of a table by length; empty if no run was evaluated by length."""
+    """Head and rows of a table by length; empty without two lengths."""
     bounds = sorted({(s["from"], s["to"]) for variant in found["variants"] for s in variant["slices"]})
-    if not bounds:
+    if len(bounds) < 2:
         return [], []
     lines = []
     for variant in found["variants"]:

@@ -161,7 +161,9 @@ def _direction(difference: float, higher_is_better: bool | None) -> str:
 def plus_minus(value: float, half: float) -> str:
     """0.021 ± 0.008: no finer than what is uncertain says, with a second digit of that where the first is small."""
     size = half or abs(value)
-    first = math.floor(math.log10(size)) if size else 0
+    if not size:
+        return "0 ± 0"
+    first = math.floor(math.log10(size))
     digits = min(6, max(0, (1 if size < 3 * 10.0**first else 0) - first))
     return f"{value:.{digits}f} ± {half:.{digits}f}"
 

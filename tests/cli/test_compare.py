@@ -215,6 +215,8 @@ def test_the_list_of_comparisons(run: Run) -> None:
     done = run("compare", "--list")
     assert done.code == 0 and re.search(r"^norms +Norms: .* min", done.out, re.MULTILINE)
     assert {each["name"] for each in json.loads(run("compare", "--list", "--json").out)} >= {"norms"}
+    near = run("compare", "nroms", "seeds=2")
+    assert near.code == 5 and 'no recipe or comparison nroms — did you mean "norms"?' in near.err
     nothing = run("compare")
     assert nothing.code == 2 and "give a recipe" in nothing.err
 
