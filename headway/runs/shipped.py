@@ -11,9 +11,9 @@ from headway.errors import ConfigError
 from headway.runs.grid import RECIPE
 
 SHIPPED = Path(__file__).parent.parent / "comparisons"
-HERE, BLOCKS = "{here}", "{blocks}"
-"""In a word: the folder of the files; the number of blocks of model.from."""
 BASE = "model.from"
+HERE, BLOCKS, GIVEN = "{here}", "{blocks}", "{model.from}"
+"""In a word: the folder of the files; the number of blocks of model.from; that model."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,19 +44,20 @@ def read_shipped(name: str) -> Shipped:
 
 def command_words(name: str, given: Sequence[str]) -> list[str]:
     """The words of a shipped comparison; a word that is given replaces that of the same key."""
-    file = read_shipped(name)
-    keys = {word.partition("=")[0]: word.partition("=")[2] for word in given}
-    if missing := next((key for key in file.needs if not keys.get(key)), None):
+    file, values = read_shipped(name), dict(word.partition("=")[::2] for word in given)
+    if missing := next((key for key in file.needs if not values.get(key)), None):
         hint = f"headway compare {name} {missing}=org/name"
         raise ConfigError("C004", f"comparison {name} needs {missing}, which only you can give", hint)
-    if RECIPE in keys:
+    if RECIPE in values:
         raise ConfigError("C004", f"comparison {name} has a recipe of its own: {file.recipe}", "leave recipe= out")
-    varied = {key for word in file.words for key in word.partition("=")[0].split("+")}
-    left = [word for word in given if word.partition("=")[0] not in file.needs or word.partition("=")[0] not in varied]
-    own = [word for word in file.words if not set(word.partition("=")[0].split("+")) & (keys.keys() - set(file.needs))]
-    base = keys.get(BASE, "")
-    filled = [word.replace(HERE, str(SHIPPED)).replace("{model.from}", base) for word in own]
-    return [*(word.replace(BLOCKS, _blocks(base)) if BLOCKS in word else word for word in filled), *left]
+    base = values.get(BASE, "")
+    own = {word: set(word.partition("=")[0].split("+")) for word in file.words}
+    varied = set(file.needs) & {key for keys in own.values() for key in keys}
+    # What is needed and varied is one of the values, not a word of its own.
+    kept = [word for word, keys in own.items() if not keys & (values.keys() - varied)]
+    filled = [word.replace(HERE, str(SHIPPED)).replace(GIVEN, base) for word in kept]
+    filled = [word.replace(BLOCKS, _blocks(base)) if BLOCKS in word else word for word in filled]
+    return [*filled, *(word for word in given if word.partition("=")[0] not in varied)]
 
 
 def _blocks(base: str) -> str:

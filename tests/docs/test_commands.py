@@ -72,7 +72,8 @@ def parse(words: list[str]) -> None:
     recipe = given.get("recipe") or ""
     if verb == "compare":
         recipe, settings = compared(recipe, settings)
-    if verb in ("train", "compare") and not given.get("resume") and not recipe.isupper():
+    nothing = given.get("resume") or given.get("list_") or recipe.isupper()
+    if verb in ("train", "compare") and not nothing:
         load_recipe(recipe, one_of_each(settings) if verb == "compare" else settings)
 
 
