@@ -128,11 +128,8 @@ def test_verdicts_in_words() -> None:
     assert verdict(wide, 0.4, 1, True) == "no difference at this budget: 0.02 ± 0.05"
     assert verdict(Paired(-0.1, None, None, 1), None, 0, True) == "one seed: no interval (-0.1)"
     assert verdict(None, None, 0, True) == "no seed in common"
-    assert (
-        plus_minus(12.3456, 1.2) == "12.3 ± 1.2"
-        and plus_minus(5120.2, 130.0) == "5120 ± 130"
-        and plus_minus(0.0, 0.0) == "0 ± 0"
-    )
+    assert plus_minus(12.3456, 1.2) == "12.3 ± 1.2" and plus_minus(5120.2, 130.0) == "5120 ± 130"
+    assert plus_minus(0.0, 0.0) == "0 ± 0" and plus_minus(-0.94, 0.86) == "-0.94 ± 0.86"
 
 
 def test_no_difference_is_rarely_called_one() -> None:
