@@ -3,18 +3,18 @@
     python -m benchmarks.lengths [--width 128] [--lengths 64,128,256,512,1024,2048,4096] [--rounds 5] [--svg FILE]
 
 Forward and backward of a recurrent layer, a convolution of three tokens, and causal self-attention with its four
-matrices, all of one width, for one sequence; on the GPU if there is one. Lengths are measured in turn, so that whatever
-else the machine does falls on all alike. Memory is what the backward pass keeps. The exponent p of L^p is that of the
-least squares line in log–log over all lengths, and over the longest three: attention has a linear part (its matrices)
-and a quadratic one (its weights), so that its exponent grows with the length. `plain` attention writes its weights into
-memory, `fused` does not.
+matrices, all of one width, for one sequence; on the GPU if there is one. Each time is the least of several rounds, in
+which the lengths take turns; on a CPU it is the time of the process, in which other work does not count. Memory is what
+the backward pass keeps. The exponent p of L^p is that of the least squares line in log–log over all lengths, and over
+the longest three: attention has a linear part (its matrices) and a quadratic one (its weights), so that its exponent
+grows with the length. `plain` attention writes its weights into memory, `fused` does not.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-import statistics
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -133,8 +133,8 @@ def main() -> None:
         layer = make(args.width).to(device)
         inputs = {str(n): torch.randn(1, n, args.width, device=device, requires_grad=True) for n in lengths}
         steps = {n: (lambda x=x: layer(x).sum().backward()) for n, x in inputs.items()}  # noqa: B023 — called here
-        took = alternate(steps, args.rounds)
-        times[name] = [statistics.median(took[str(n)]) for n in lengths]
+        took = alternate(steps, args.rounds, clock=None if device.type == "cuda" else time.process_time)
+        times[name] = [min(took[str(n)]) for n in lengths]
         memory = [saved_bytes(layer, inputs[str(n)]) for n in lengths]
         for n, seconds, size in zip(lengths, times[name], memory, strict=True):
             emit(layer=name, length=n, ms=1000 * seconds, mb=size / 1e6)

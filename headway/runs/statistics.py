@@ -167,7 +167,7 @@ def plus_minus(value: float, half: float) -> str:
     digits = min(6, max(0, (1 if size < 3 * 10.0**first else 0) - first))
     if round(abs(value), digits) == round(half, digits):  # 0.94 ± 0.86 is not 0.9 ± 0.9: the one leaves out zero
         digits = min(6, digits + 1)
-    return f"{value:.{digits}f} ± {half:.{digits}f}"
+    return f"{value:.{digits}f} ± {f'{half:.{digits}f}' if half else 0}"
 
 
 def signed(value: float) -> str:

@@ -130,6 +130,7 @@ def test_verdicts_in_words() -> None:
     assert verdict(None, None, 0, True) == "no seed in common"
     assert plus_minus(12.3456, 1.2) == "12.3 ± 1.2" and plus_minus(5120.2, 130.0) == "5120 ± 130"
     assert plus_minus(0.0, 0.0) == "0 ± 0" and plus_minus(-0.94, 0.86) == "-0.94 ± 0.86"
+    assert plus_minus(0.5, 0.0) == "0.5 ± 0"
 
 
 def test_no_difference_is_rarely_called_one() -> None:
