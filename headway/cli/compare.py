@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from headway.cli.app import Json, Quiet, ReportedExit, app, examples, print_table
-from headway.cli.complete import complete_recipe, complete_recipe_settings
+from headway.cli.complete import complete_comparison, complete_recipe_settings
 from headway.errors import UsageError
 from headway.progress import progress_printer
 
@@ -38,7 +38,7 @@ def compare(
         typer.Argument(
             help="a recipe by name or file, or a comparison of --list",
             metavar="RECIPE",
-            autocompletion=complete_recipe,
+            autocompletion=complete_comparison,
         ),
     ] = "",
     settings: Annotated[
