@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import ipaddress
 import os
 import random
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -127,3 +129,28 @@ def no_network() -> Iterator[None]:
             patch.setattr(socket.socket, method, guarded(getattr(socket.socket, method), peer))
         patch.setattr(socket, "getaddrinfo", guarded(socket.getaddrinfo, name))
         yield
+
+
+@pytest.fixture
+def runs_in_process(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> list[list[str]]:
+    """The runs of a comparison in this process, which saves their start; returns the commands, as they come."""
+    from headway.cli import main
+    from headway.runs.process import EXIT_FILE, PART, Ended
+
+    commands: list[list[str]] = []
+
+    def call(words: Sequence[str]) -> Ended:
+        left, output = tmp_path_factory.mktemp("exit") / "exit", io.StringIO()
+        commands.append(list(words))
+        monkeypatch.setenv(EXIT_FILE, str(left))
+        monkeypatch.setenv(PART, "1")
+        with contextlib.redirect_stdout(output), pytest.raises(SystemExit) as caught:
+            main(list(words))
+        monkeypatch.delenv(EXIT_FILE)
+        monkeypatch.delenv(PART)
+        told = left.read_text(encoding="utf-8") if left.exists() else ""
+        assert isinstance(caught.value.code, int)
+        return Ended(caught.value.code, told.partition("\n")[2].strip(), output.getvalue())
+
+    monkeypatch.setattr("headway.runs.queue.run_command", call)
+    return commands

@@ -70,21 +70,27 @@ def evaluate(
 
 
 def compare(
-    recipe: str,
+    recipe: str = "",
     vary: Mapping[str, Sequence[Any]] | None = None,
     *settings: str | Mapping[str, Any],
-    seeds: int | Sequence[int] = 1,
+    seeds: int | Sequence[int] | None = None,
+    equal: str = "",
+    against: str = "",
+    lengths: Sequence[int] = (),
     quiet: bool = False,
     **more: Any,
 ) -> Comparison:
     """Train a recipe with several values: `headway.compare("tiny", {"model.norm": ["layernorm", "dyt"]}, seeds=3)`.
 
-    `vary` has a list of values for each setting, and all combinations are trained; `seeds` repeats each of them. Other
-    settings are as for `train`. Finished runs are not trained again; Ctrl-C saves, and the same call goes on.
+    `vary` has a list of values for each setting (or for "recipe"), and all combinations are trained; `seeds` repeats
+    each of them. `equal` is params, flops or time; `against` names the variant that the others are compared with;
+    `lengths` evaluates language models at other lengths. Other settings are as for `train`. The name of a shipped
+    comparison stands for its words. Finished runs are not trained again; Ctrl-C saves, and the same call goes on.
     """
     from headway.api.comparison import compare_values
 
-    return compare_values(recipe, vary or {}, settings, seeds, more, quiet=quiet)
+    own = {"equal": equal, "against": against, "lengths": ",".join(map(str, lengths))}
+    return compare_values(recipe, vary or {}, settings, seeds, more, own, quiet=quiet)
 
 
 def data(

@@ -25,6 +25,7 @@ from headway import __version__, progress
 from headway.cli.complete import complete_model, complete_recipe, complete_recipe_settings
 from headway.errors import HeadwayError, UsageError, nearest
 from headway.resources import as_headway_error
+from headway.runs.process import EXIT_FILE
 from headway.tasks.recipe import recipe_names
 
 VERBS = (
@@ -95,8 +96,6 @@ def examples(*lines: str) -> str:
     return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
 
 
-EXIT_FILE = "HEADWAY_EXIT_FILE"
-"""The file to which several processes write their exit code: torchrun returns only its own."""
 DTYPES = ("auto", "float32", "bfloat16", "float16", "float64")
 
 
@@ -205,8 +204,7 @@ def main(arguments: list[str] | None = None) -> None:
     finally:
         _hide_notes(False)
     code = code if isinstance(code, int) else 0
-    if path := os.environ.get(EXIT_FILE):
-        _leave_code(Path(path), code)
+    _leave_code(code)
     sys.exit(code)
 
 
@@ -223,11 +221,12 @@ def _parsed(arguments: list[str]) -> Any:
             arguments = as_setting(arguments, error)
 
 
-def _leave_code(path: Path, code: int) -> None:
-    """The first process that fails writes its code; the others were only stopped because of it."""
-    if code or os.environ.get("RANK") == "0":
-        with suppress(FileExistsError), path.open("x", encoding="utf-8") as file:
-            file.write(str(code))
+def _leave_code(code: int, error: str = "") -> None:
+    """The first process that fails writes its code and error; the others were only stopped because of it."""
+    path = os.environ.get(EXIT_FILE)
+    if path and (code or os.environ.get("RANK") == "0"):
+        with suppress(FileExistsError), Path(path).open("x", encoding="utf-8") as file:
+            file.write(f"{code}\n{error}")
 
 
 def _report_unexpected(error: Exception, debug: bool) -> int:
@@ -258,4 +257,5 @@ def _report(text: str, code: int, debug: bool) -> int:
 
         traceback.print_exc()
     progress.say(text)
+    _leave_code(code, text)
     return code

@@ -28,6 +28,13 @@ def complete_recipe(incomplete: str) -> list[str]:
     return _starting(incomplete, [*recipe_names(), *task_names(), *_files(incomplete, SUFFIXES)])
 
 
+def complete_comparison(incomplete: str) -> list[str]:
+    """The comparisons that come with headway, and recipes."""
+    from headway.runs.shipped import shipped_names
+
+    return [*_starting(incomplete, shipped_names()), *complete_recipe(incomplete)]
+
+
 def complete_run(incomplete: str) -> list[str]:
     """Runs in the usual folder, the newest first, and `last`."""
     return _starting(incomplete, ["last", *_runs()])

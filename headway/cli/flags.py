@@ -126,9 +126,10 @@ def _serve_keys(arguments: Sequence[str], option: str) -> Keys:
     return dict.fromkeys(dotted_keys(Limits), False)
 
 
+COMPARE_WORDS = ("seeds", "equal", "against", "lengths")
 VERBS: dict[str, Callable[[Sequence[str], str], Keys]] = {
     "train": _recipe_keys,
-    "compare": lambda arguments, option: {**_recipe_keys(arguments, option), "seeds": False},
+    "compare": lambda arguments, option: {**_recipe_keys(arguments, option), **dict.fromkeys(COMPARE_WORDS, False)},
     "check": _recipe_keys,
     "run": _run_keys,
     "eval": _eval_keys,

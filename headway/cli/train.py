@@ -18,7 +18,6 @@ import typer
 from headway import progress
 from headway.api.training import finished_note, resumed, write_documents
 from headway.cli.app import (
-    EXIT_FILE,
     Json,
     Quiet,
     RecipeName,
@@ -31,6 +30,7 @@ from headway.cli.complete import complete_run
 from headway.config.recipe import RUNS
 from headway.errors import ConfigError, UsageError, counted
 from headway.progress import progress_printer
+from headway.runs.process import EXIT_FILE, PART
 
 
 @app.command(
@@ -124,13 +124,16 @@ def _afterwards(run: Any, say: Callable[..., None], json_: bool) -> None:
         if json_:
             _print_json(run.folder)
         again = shlex.join(["headway", "train", "--resume", str(run.folder)])
-        say(f"stopped at step {run.loop.progress.step} and saved. next: {again}")
+        if not os.environ.get(PART):
+            say(f"stopped at step {run.loop.progress.step} and saved. next: {again}")
         raise typer.Exit(ReportedExit(128 + run.loop.stop_signal))
     report = write_documents(run.folder)
     if json_:
         _print_json(run.folder)
     else:
         print(run.folder)
+    if os.environ.get(PART):
+        return
     say(f"report: {report}")
     _advise(run.folder, report, say)
     name = "last" if run.recipe.out == RUNS else shlex.quote(str(run.folder))
@@ -193,4 +196,4 @@ def _launch(processes: int, arguments: list[str], say: Callable[..., None]) -> N
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda got, frame: os.killpg(child.pid, got))
         code = child.wait()
-        raise typer.Exit(int(exit_file.read_text()) if exit_file.exists() else code or 1)
+        raise typer.Exit(int(exit_file.read_text().partition("\n")[0]) if exit_file.exists() else code or 1)

@@ -144,6 +144,9 @@ class ShapeConfig:
     positions: Literal["learned", "sinusoidal", "rope", "alibi", "relative", "none"] = "learned"
     """How a model knows the order of tokens. sinusoidal: Vaswani et al. 2017; relative: Raffel et al. 2020; rope: Su et
     al. 2021; alibi: Press et al. 2022."""
+    scaled: bool = True
+    """Attention logits are divided by the root of a head's width (Vaswani et al. 2017); false only to see what it is
+    for."""
     activation: Activation = "gelu_tanh"
     """The activation of the feed-forward layers."""
     gated: bool = False

@@ -173,7 +173,7 @@ def speech_config(
 
 def _whisper_like(shape: ShapeConfig) -> bool:
     """Whether a model of this shape is one that Whisper's layout can express."""
-    block = shape.norm == "layernorm" and shape.norm_at == "pre" and shape.residual and shape.bias
+    block = shape.norm == "layernorm" and shape.norm_at == "pre" and shape.residual and shape.bias and shape.scaled
     return (
         block and shape.positions == "learned" and not shape.gated and shape.kv_heads is None and shape.window is None
     )
@@ -336,6 +336,7 @@ def _stack(shape: ShapeConfig, *, causal: bool = False, eps: float = 1e-5) -> St
         qkv_bias=shape.bias,
         out_bias=shape.bias,
         ffn_bias=shape.bias,
+        scale=None if shape.scaled else 1.0,
         window=shape.window,
         rope=RopeConfig() if where == "rope" else None,
         relative=RelativeConfig() if where == "relative" else None,

@@ -38,6 +38,8 @@ class Line:
     y: Series
     dots: bool = False
     """Draw a dot at each point, whatever the look: for few points."""
+    band: tuple[Series, Series] | None = None
+    """The lowest and the highest value at each x, drawn as an area behind the curve."""
 
     @property
     def dotted(self) -> bool:
@@ -109,7 +111,8 @@ def log_ticks(low: float, high: float) -> list[float]:
 
 def scale_for(lines: Sequence[Line], log: bool) -> Scale | None:
     """A scale for all curves. A spike of more than four times the 99th percentile is cut off."""
-    values = [line.y[np.isfinite(line.y)] for line in lines]
+    drawn = [y for line in lines for y in (line.y, *(line.band or ()))]
+    values = [y[np.isfinite(y)] for y in drawn]
     values = [v[v > 0] if log else v for v in values]
     if not any(len(v) for v in values):
         return None
@@ -167,7 +170,17 @@ def _curve(line: Line, x_scale: Scale, y_scale: Scale) -> dict[str, str]:
     path, dots = path_of(x, y, x_scale, y_scale), ""
     if line.dotted and 0 < len(x) <= MOST_DOTS and path:  # a line of length zero is drawn as a dot
         dots = path.replace("L", "M").replace("M", "h0M").removeprefix("h0") + "h0"
-    return {"look": line.look, "path": path, "dots": dots}
+    return {"look": line.look, "path": path, "dots": dots, "band": _band(line, x_scale, y_scale)}
+
+
+def _band(line: Line, x_scale: Scale, y_scale: Scale) -> str:
+    """The outline of a line's band: along the highest values, and back along the lowest."""
+    if line.band is None:
+        return ""
+    low, high = line.band
+    there = path_of(line.x, high, x_scale, y_scale)
+    back = path_of(line.x[::-1], low[::-1], x_scale, y_scale)
+    return f"{there}{back.replace('M', 'L')}Z"
 
 
 def tick_name(value: float) -> str:

@@ -1,1 +1,1 @@
-"""Past runs: read, compared, cleared away. No torch here."""
+"""Past runs: read, compared, cleared away. No torch here, except in `equal`, which plans models."""

@@ -27,14 +27,13 @@ from headway.model.model import Model
 from headway.resources import memory_errors
 from headway.tasks.defaults.choose import Chosen, choose
 from headway.tasks.recipe import Recipe, batch_size, load_run_recipe, recipe_values, with_overrides
-from headway.tasks.registry import get_task
 from headway.tasks.training import TaskContext, Training, make_training
 from headway.train import provenance
 from headway.train.build import base_tokenizer, build_model, meta_model
 from headway.train.checkpoint import RunLock, load, save, snapshot_copy
 from headway.train.distributed import World, init_distributed, shard
 from headway.train.footprint import check_disk, check_first_step, footprint, memory_advice
-from headway.train.log.cost import flops_per_token, peak_memory, utilisation
+from headway.train.log.cost import model_flops_per_token, peak_memory, utilisation
 from headway.train.log.events import Log
 from headway.train.log.sinks import open_sinks
 from headway.train.loop import Loop, Report
@@ -286,8 +285,7 @@ def _train(run: Run, report: Report) -> None:
         if not loop.stop_signal:
             finish(loop, run.recipe, run.folder, report)
     now = loop.progress
-    length = run.recipe.data.length if get_task(run.recipe.task).takes == "text" else run.model.config.max_length or 1
-    flops = now.tokens * flops_per_token(run.model.config, run.model.parameter_count(), length)
+    flops = now.tokens * model_flops_per_token(run.recipe, run.model)
     report(
         "end",
         step=now.step,

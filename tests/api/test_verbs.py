@@ -139,6 +139,7 @@ def test_an_evaluation_is_that_of_the_command_line(run: Command) -> None:
             verb(3)
 
 
+@pytest.mark.usefixtures("runs_in_process")
 def test_a_comparison_is_that_of_the_command_line(run: Command) -> None:
     found = headway.compare(
         "tiny", {"model.norm": ["layernorm", "rmsnorm"]}, SMALL, seeds=[1, 2], data="text.txt", quiet=True
@@ -146,6 +147,7 @@ def test_a_comparison_is_that_of_the_command_line(run: Command) -> None:
     assert [row["variant"] for row in found.to_dicts()] == ["layernorm", "rmsnorm"]
     assert found.to_frame().shape[0] == 2 and "valid_sd" in found.to_frame() and len(found.runs) == 4
     assert found.page.exists() and found.folder == Path("runs/compare-tiny-norm")
+    assert list(found.verdicts) == ["rmsnorm"] and "±" in found.verdicts["rmsnorm"] and not found.failed
     assert repr(found).splitlines()[1].startswith("layernorm") and found._repr_html_().count("<tr>") == 3
     told = run(
         *("compare", "tiny", "model.norm=layernorm,rmsnorm", "seeds=1,2", "data.train=text.txt", "--json"),

@@ -50,6 +50,7 @@ def test_recipes(bash) -> None:  # type: ignore[no-untyped-def]
     assert set(recipe_names()) <= set(bash("train", ""))
     assert bash("train", "mi") == ["mine.yaml"]
     assert bash("compare", "shakespeare-") == ["shakespeare-best", "shakespeare-cpu", "shakespeare-fast"]
+    assert bash("compare", "norm") == ["norm-places", "norms"] and bash("train", "norm") == [""]
 
 
 def test_keys_and_values(bash) -> None:  # type: ignore[no-untyped-def]

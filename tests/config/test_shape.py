@@ -26,6 +26,7 @@ BERT = replace(SMALL, norm_at="post", activation="gelu")
         (decoder_config(replace(LLAMA, gated=False), 50, 16), "headway"),
         (decoder_config(replace(LLAMA, dropout=0.1), 50, 16), "headway"),
         (decoder_config(replace(SMALL, positions="rope"), 50, 16), "headway"),
+        (decoder_config(replace(SMALL, scaled=False), 50, 16), "headway"),
         (encoder_config(BERT, 50, 16), "bert"),
         (encoder_config(replace(BERT, norm_at="pre"), 50, 16), "headway"),
     ],
@@ -50,3 +51,9 @@ def test_fixed_states_are_as_they_were_published() -> None:
     }
     assert [key for key, context in made.items() if context] == [("gru", "none")]
     assert not baseline_config(replace(SMALL, kind="gru"), 50, 16).context
+
+
+def test_attention_may_be_left_unscaled() -> None:
+    """A factor of 1 in place of one over the root of a head's width."""
+    scales = [decoder_config(replace(SMALL, scaled=scaled), 50, 16).output_stack.scale for scaled in (True, False)]
+    assert scales == [None, 1.0]

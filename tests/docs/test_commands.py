@@ -19,6 +19,7 @@ import pytest
 import typer.main
 
 from headway.cli.app import app
+from headway.runs.shipped import command_words, read_shipped, shipped_names
 from headway.tasks.recipe import load_recipe
 from tests.docs.conftest import COMMAND, GENERATED, PAGES, QUICK, ROOT, SMALL, Block, Workspace, blocks, call
 
@@ -36,6 +37,9 @@ MADE_UP = r"^headway train (?!tiny)(?!.*(data\.train|--resume))"
 SLOW = rf"^headway (check|doctor|compare|export .*quant)|--regex|--draft|{MADE_UP}"
 """Commands that take more than a second or two; those on made-up data also run in tests/tasks/test_contract.py."""
 BUDGET = ("train.steps=", "train.minutes=", "train.epochs=", "train.batch=")
+
+OWN_WORDS = r"(seeds|equal|against|lengths)="
+"""Words of a comparison that are no settings."""
 
 COMMANDS = [each for each in blocks("shell") if each.page not in PARSED_PAGES]
 RUN = [each for each in COMMANDS if not any(re.search(pattern, each.text) for pattern in NOT_RUN)]
@@ -64,10 +68,21 @@ def parse(words: list[str]) -> None:
     if not rest or {"-h", "--help"} & set(rest):
         return
     given = verbs[verb].make_context(verb, list(rest)).params
-    settings = [word for word in given.get("settings") or [] if not re.match(r"seeds=|[^=]*=…$", word)]
+    settings = [word for word in given.get("settings") or [] if not re.match(rf"{OWN_WORDS}|[^=]*=…$", word)]
     recipe = given.get("recipe") or ""
-    if verb in ("train", "compare") and not given.get("resume") and not recipe.isupper():
+    if verb == "compare":
+        recipe, settings = compared(recipe, settings)
+    nothing = given.get("resume") or given.get("list_") or recipe.isupper()
+    if verb in ("train", "compare") and not nothing:
         load_recipe(recipe, one_of_each(settings) if verb == "compare" else settings)
+
+
+def compared(recipe: str, settings: list[str]) -> tuple[str, list[str]]:
+    """The recipe and the settings of a comparison: of a shipped one, or of the first of several recipes."""
+    if recipe in shipped_names():
+        words = [] if read_shipped(recipe).needs else command_words(recipe, settings)
+        return read_shipped(recipe).recipe, [word for word in words if not re.match(OWN_WORDS, word)]
+    return re.sub(r"^recipe=([^,]+),.*", r"\1", recipe), settings
 
 
 def one_of_each(settings: list[str]) -> list[str]:
@@ -112,8 +127,10 @@ def shortened(words: list[str], workspace: Workspace) -> list[str]:
     if not training or "--resume" in words:
         return words
     words = [word for word in words if not word.startswith(BUDGET)]
-    recipe = next(word for word in words[1:] if not word.startswith("-"))
-    given = [word for word in words if "=" in word and not word.startswith("seeds=")]
+    recipe = next((word for word in words[1:] if not word.startswith("-")), "")
+    if words[0] == "compare":
+        recipe = compared(recipe, [])[0]
+    given = [word for word in words if "=" in word and not re.match(f"{OWN_WORDS}|recipe=", word)]
     task = load_recipe(recipe, one_of_each(given) if words[0] == "compare" else given)[1].task
     pretrained = any(word.startswith("model.from=") for word in words)
     taken = {word.partition("=")[0] for word in words}

@@ -1,106 +1,36 @@
-"""What is varied, what comes of it, and how it is shown."""
+"""What comes of a comparison's runs, and how it is shown."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from headway.errors import ConfigError, HeadwayError, UsageError
-from headway.report.comparison import length_rows, metric_names, render, rows
-from headway.runs.compare import (
-    compare,
-    confidence_interval,
-    final_metrics,
-    grid,
-    split_values,
-    t_quantile,
-    variant_names,
+from headway.report.comparison import (
+    length_rows,
+    metric_names,
+    plot,
+    problem_lines,
+    render,
+    rows,
+    table_of_runs,
+    verdict_lines,
+    verdicts,
 )
+from headway.runs.compare import Trial, final_metrics
+from headway.runs.compare import compare as compare_trials
+from headway.runs.grid import Grid, grid
 from headway.runs.history import History, read_run
 
 
-def test_a_grid() -> None:
-    plan = grid(["model.norm=layernorm,dyt", "train.steps=50", "model.depth=1,2,3", "seeds=3"])
-    assert plan.common == ("train.steps=50",)
-    assert plan.keys == ("model.norm", "model.depth")
-    assert plan.variants[:3] == tuple(("model.norm=layernorm", f"model.depth={n}") for n in (1, 2, 3))
-    assert len(plan.variants) == 6
-    assert plan.seeds_from(7) == (7, 8, 9)
-
-
-def test_settings_that_change_together() -> None:
-    plan = grid(["model.kind+model.attention=lstm+none,gru+dot", "model.depth=1,2"])
-    assert plan.keys == ("model.kind", "model.attention", "model.depth")
-    assert plan.variants[1] == ("model.kind=lstm", "model.attention=none", "model.depth=2")
-    assert plan.variants[2] == ("model.kind=gru", "model.attention=dot", "model.depth=1")
-    with pytest.raises(UsageError, match="2 settings, gru has 1"):
-        grid(["model.kind+model.attention=lstm+none,gru"])
-
-
-def test_what_is_not_varied() -> None:
-    plan = grid(["data.train=a.en,a.de", "train.betas=[0.9, 0.99],[0.9, 0.95]", 'data.text="a,b"'])
-    assert plan.common == ("data.train=a.en,a.de", 'data.text="a,b"')
-    assert plan.variants == (("train.betas=[0.9, 0.99]",), ("train.betas=[0.9, 0.95]",))
-    assert grid(["seeds=4,2"]).seeds_from(9) == (4, 2)
-    assert grid(["seeds=2"]).variants == ((),)
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        [],
-        ["model.depth=2"],
-        ["seeds=1"],
-        ["seeds=0", "a=1,2"],
-        ["seeds=x", "a=1,2"],
-        ["seeds=1,1", "a=1,2"],
-        ["seeds=-2", "a=1,2"],
-        ["a=1,2", "a=3,4"],
-    ],
-)
-def test_no_comparison(words: list[str]) -> None:
-    with pytest.raises(HeadwayError) as caught:
-        grid(words)
-    assert isinstance(caught.value, UsageError | ConfigError)
-
-
-@settings(max_examples=40)
-@given(st.lists(st.from_regex(r"[a-z0-9.\"'\[\]]*", fullmatch=True), min_size=1))
-def test_nothing_of_a_value_is_lost(parts: list[str]) -> None:
-    raw = ",".join(parts)
-    assert ",".join(split_values(raw)) == raw
-    if not any(set(part) & set("[]\"'") for part in parts):
-        assert split_values(raw) == parts
-
-
-@settings(max_examples=40)
-@given(st.lists(st.floats(-1e6, 1e6), min_size=2, max_size=40))
-def test_spread(values: list[float]) -> None:
-    found = confidence_interval(values)
-    mean, sd, low, high = (found[key] for key in ("mean", "sd", "low", "high"))
-    assert mean is not None and sd is not None and low is not None and high is not None
-    assert sd == pytest.approx(statistics.stdev(values), abs=1e-6)
-    assert mean - low == pytest.approx(high - mean, abs=1e-6)
-    assert high - mean == pytest.approx(t_quantile(len(values) - 1) * sd / math.sqrt(len(values)), abs=1e-6)
-
-
-def test_one_value_has_no_spread() -> None:
-    assert confidence_interval([2.0]) == {"mean": 2.0, "sd": None, "low": None, "high": None}
-
-
-def test_student_is_the_table() -> None:
-    """From printed tables, on both sides of where the expansion takes over."""
-    known = {1: 12.706, 2: 4.303, 5: 2.571, 10: 2.228, 11: 2.201, 15: 2.131, 30: 2.042, 120: 1.980}
-    for freedom, value in known.items():
-        assert t_quantile(freedom) == pytest.approx(value, abs=6e-4)
+def compare(name: str, plan: Grid, runs: Sequence[Sequence[History]]) -> dict[str, Any]:
+    """A comparison of runs that are all there."""
+    return compare_trials(name, plan, [[Trial(seed=run.recipe["seed"], run=run) for run in row] for row in runs])
 
 
 def a_run(
@@ -153,28 +83,15 @@ def test_runs_side_by_side(tmp_path: Path) -> None:
     assert gru["figures"]["valid"]["values"] == [1.0, 2.0] and gru["figures"]["valid"]["mean"] == 1.5
     assert lstm["figures"]["bleu"]["mean"] == 40.0 and "valid" not in lstm["figures"]
     assert gru["parameters"] == 1000 and gru["seconds"] == 4.0 and gru["tokens_per_second"] == 50.0
-    assert gru["curve"] == [[1, 3.0], [2, 1.5]]
+    assert [(p["step"], p["tokens"], p["seconds"], p["mean"], p["low"], p["high"]) for p in gru["curves"]["valid"]] == [
+        (1, 100, 2, 3.0, 3.0, 3.0),
+        (2, 200, 4, 1.5, 1.0, 2.0),
+    ]
     assert [(s["from"], s["to"], s["figure"], s["mean"]) for s in gru["slices"]] == [
         (0.0, 4.0, "bleu", 31.5),
         (5.0, 9.0, "bleu", 10.0),
     ]
     json.dumps(found, allow_nan=False)
-
-
-def test_variants_are_called_by_what_sets_them_apart() -> None:
-    def names(*words: str) -> list[str]:
-        return variant_names(grid(words))
-
-    assert names("model.kind+model.attention=gru+none,conv+none") == ["gru none", "conv none"]
-    assert names("model.freeze+model.lora+train.layer_decay=0+0+1.0,4+0+1.0,0+8+1.0,0+0+.8") == [
-        "freeze=0 lora=0 layer_decay=1.0",
-        "freeze=4",
-        "lora=8",
-        "layer_decay=.8",
-    ]
-    assert names("model.norm+train.lr=dyt+1e-3,dyt+2e-3") == ["dyt lr=1e-3", "dyt lr=2e-3"]
-    assert names("train.lr=1,2", "model.norm=dyt,rmsnorm") == ["1 dyt", "1 rmsnorm", "2 dyt", "2 rmsnorm"]
-    assert names("train.lr=1,2") == ["1", "2"] and names("seeds=2") == ["all"]
 
 
 def test_figures_that_not_all_runs_have_are_left_out(tmp_path: Path) -> None:
@@ -192,7 +109,7 @@ def test_a_run_that_failed_does_not_count(tmp_path: Path) -> None:
     found = compare("x", grid(["seeds=2"]), [[good, read_run(bad.folder)]])
     (only,) = found["variants"]
     assert only["name"] == "all" and only["figures"]["valid"]["values"] == [3.0]
-    assert rows(found)[1][0][-1] == "1 of 2"
+    assert rows(found)[1][0][-1] == "1 of 2 (1 diverged)"
 
 
 def test_slices_that_differ_are_not_put_together(tmp_path: Path) -> None:
@@ -214,7 +131,9 @@ def test_how_it_is_shown(tmp_path: Path) -> None:
     head, lines = rows(found)
     assert head[:2] == ["model.kind", "bleu"] and head[-4:] == ["parameters", "time", "tokens/s", "runs"]
     assert lines[0][0] == "gru" and lines[0][1] == "–" and lines[0][-4:] == ["1k", "4.0 s", "50", "2"]
-    assert lines[0][head.index("valid")].startswith("1.500 ± 0.707 [-4.853")
+    # The t interval of 1 and 2 is 1.5 ± 6.353; on the logarithmic scale it stays above zero.
+    low, high = 1.5 / math.exp(6.353 / 1.5), 1.5 * math.exp(6.353 / 1.5)
+    assert lines[0][head.index("valid")] == f"1.500 [{low:.3f}, {high:.3f}]"
     head, lines = length_rows(found)
     assert head == ["BLEU by length", "0–4", "5–9"] and lines[0] == ["gru", "31.500", "10.000"]
     html = render(found)
@@ -239,7 +158,7 @@ def test_by_length_on_the_page(tmp_path: Path) -> None:
     assert across == pytest.approx([2.0, 7.0], abs=0.02) and gru[0][1] > gru[1][1] + 0.5
     assert lstm[0][1] == pytest.approx(lstm[1][1]) and lstm[0][1] > gru[0][1]
     assert "tokens of the input" in html and ">0–4<" in html and ">31.500<" in html
-    loss = places(html, "loss")
+    loss = places(html, "loss-step")
     assert [x * 2 * 1.02 for x, _ in loss[0]] == pytest.approx([1.0, 2.0], abs=0.01)
     none = {**compared(tmp_path / "b")}
     none["variants"] = [{**variant, "slices": []} for variant in none["variants"]]
@@ -284,16 +203,17 @@ def test_runs_means_and_intervals_on_one_axis(tmp_path: Path) -> None:
         for pattern in (r'line [^"]*" d="M([\d.]+) 10H([\d.]+)', r'dot [^"]*" d="M(([\d.]+)) 10h0')
     )
     assert runs == sorted(runs) and mean == pytest.approx(runs[1]) and low < runs[0] < runs[2] < high
-    assert mean - low == pytest.approx(high - mean, abs=0.2)
+    assert high - mean > mean - low  # a loss is above zero
     assert float(re.findall(r'dot [^"]*" d="M([\d.]+)', second)[0]) > high
-    assert "intervals" not in render(compare("x", plan, [[], []])).partition("<body>")[2]
+    assert 'class="intervals"' not in render(compare("x", plan, [[], []])).partition("<body>")[2]
 
 
 def test_a_deviation_is_no_finer_than_its_mean(tmp_path: Path) -> None:
     def shown(*valids: float) -> str:
         place = tmp_path / str(valids)
         runs = [a_run(place / str(s), s, [valid]) for s, valid in enumerate(valids)]
-        return rows(compare("x", grid(["seeds=2"]), [runs]))[1][0][1].partition(" [")[0]
+        html = render(compare("x", grid(["seeds=2"]), [runs]))
+        return re.findall(r"<td>([^<]* ± [^<]*)<small>", html)[0]
 
     assert shown(4.1825, 4.1835) == "4.183 ± 0.001"
     assert shown(0.0011, 0.0013) == "0.0012 ± 0.000141"
@@ -303,4 +223,111 @@ def test_more_variants_than_colours(tmp_path: Path) -> None:
     run = a_run(tmp_path / "a", 1, [1.0, 2.0])
     words = ",".join(str(n) for n in range(7))
     html = render(compare("x", grid([f"model.depth={words}"]), [[run]] * 7))
-    assert html.count('class="line train second"') == html.count('class="line train"') == 2
+    assert html.count('class="line train second"') == html.count('class="line train"') == 2 * 3  # over three costs
+
+
+def test_differences_are_paired_by_seed(tmp_path: Path) -> None:
+    """Runs that differ from seed to seed, but always by the same between variants: paired, the difference is sure."""
+    plan = grid(["model.kind=gru,lstm,conv", "seeds=3", "against=lstm"])
+    shift = {"gru": lambda s: 0.01 * s, "lstm": lambda s: 0.0, "conv": lambda s: (-1) ** s}
+    seeds = [[a_run(tmp_path / f"{kind}{s}", s, [9.0, 5 + s + by(s)]) for s in (1, 2, 3)] for kind, by in shift.items()]
+    found = compare("x", plan, seeds)
+    told = verdicts(found)
+    assert list(told) == ["gru", "conv"] and found["against"] == "lstm"
+    gru = found["variants"][0]["versus"]["valid"]
+    assert gru["difference"] == pytest.approx(0.02) and gru["half"] == pytest.approx(4.303 * 0.01 / math.sqrt(3))
+    assert gru["p_holm"] == pytest.approx(min(1, 2 * gru["p"])) and gru["p"] > 0.05
+    assert told["gru"] == "no difference at this budget: 0.020 ± 0.025"
+    assert told["conv"].startswith("no difference at this budget: -0.3 ± 2.9")
+    head, *lines = verdict_lines(found)
+    assert head == "valid, against lstm:" or head == "validation loss, against lstm:"
+    assert lines[0] == f"  gru: {told['gru']}" and told["gru"] in render(found)
+
+
+def test_only_common_seeds_are_paired(tmp_path: Path) -> None:
+    plan = grid(["model.kind=gru,lstm", "seeds=3"])
+    runs = {kind: [a_run(tmp_path / f"{kind}{s}", s, [float(s), v + s]) for s in (1, 2, 3)] for kind, v in
+            (("gru", 1.0), ("lstm", 2.0))}  # fmt: skip
+    trials = [[Trial(seed=run.recipe["seed"], run=run) for run in row] for row in runs.values()]
+    trials[1][0] = Trial(seed=1, status="failed", error="out of memory", command="headway train x seed=1")
+    found = compare_trials("x", plan, trials)
+    versus = found["variants"][1]["versus"]["valid"]
+    assert versus["seeds"] == 2 and versus["difference"] == pytest.approx(1.0) and versus["verdict"].startswith("worse")
+    assert rows(found)[1][1][-1] == "2 of 3 (1 failed)"
+    assert problem_lines(found) == ["lstm, seed 1: out of memory\n  again: headway train x seed=1"]
+    assert "headway train x seed=1" in render(found)
+    table = table_of_runs(found)
+    assert table[0][:4] == ["variant", "model.kind", "seed", "status"] and len(table) == 7
+    assert table[4][:5] == ["lstm", "lstm", 1, "failed", None] and table[4][-1] == "out of memory"
+    assert table[1][table[0].index("valid")] == 2.0
+
+
+def test_one_seed_has_no_verdict(tmp_path: Path) -> None:
+    runs = [[a_run(tmp_path / kind, 1, [3.0, valid])] for kind, valid in (("gru", 2.0), ("lstm", 1.5))]
+    found = compare("x", grid(["model.kind=gru,lstm"]), runs)
+    assert verdicts(found) == {"lstm": "one seed: no interval (-0.5)"}
+
+
+def test_a_running_comparison_says_what_is_to_come(tmp_path: Path) -> None:
+    plan = grid(["model.kind=gru,lstm", "seeds=2"])
+    first = Trial(seed=1, run=a_run(tmp_path / "a", 1, [1.0, 2.0]))
+    found = compare_trials("x", plan, [[first, Trial(seed=2)], [Trial(seed=1), Trial(seed=2)]])
+    assert found["waiting"] == 3 and rows(found)[1][1][-1] == "0 of 2 (2 waiting)"
+    assert "3 runs are still to come" in render(found)
+
+
+def test_a_table_fits_the_terminal(tmp_path: Path) -> None:
+    found = compared(tmp_path)
+    found["variants"][0]["name"] = "a very long name of a variant, as a path to a folder would be"
+
+    def width(most: int) -> int:
+        head, lines = rows(found, most)
+        assert head[-1] == "runs" and head[0] == "model.kind"
+        return max(sum(max(len(line[i]) for line in (head, *lines)) + 2 for i in range(len(head))) - 2, 0)
+
+    assert width(0) > 120 and width(120) <= 120 and width(100) <= 100
+    assert len(rows(found, 100)[0]) < len(rows(found)[0])
+
+
+def test_bands_reach_from_the_lowest_to_the_highest_run(tmp_path: Path) -> None:
+    found = compared(tmp_path)
+    points = [[(1.0, 3.0, 2.0, 4.0), (2.0, 2.0, 1.0, 3.0)], []]
+    drawn = plot(found, "reach", "gradient reach", "tokens back", points)
+    assert drawn is not None and drawn["across"] == "tokens back"
+    (curve,) = drawn["panel"]["plots"][0]["curves"]
+    xs = re.findall(r"[ML]([\d.]+) ([\d.]+)", curve["band"])
+    assert len(xs) == 4 and curve["band"].endswith("Z") and curve["band"].count("M") == 1
+    line = re.findall(r"[ML][\d.]+ ([\d.]+)", curve["path"])
+    assert float(xs[0][1]) < float(line[0]) < float(xs[3][1])  # up is small
+    assert 'class="band train"' in render(found)
+    assert plot(found, "reach", "up", "across", [[(1.0, 1.0, 1.0, 1.0)], []]) is None
+
+
+def test_curves_over_what_a_run_cost(tmp_path: Path) -> None:
+    html = render(compared(tmp_path))
+    steps, tokens = places(html, "loss-step")[0], places(html, "loss-tokens")[0]
+    assert steps == tokens and 'data-key="loss-flops"' not in html  # the log of these runs has no FLOPs
+    assert re.findall(r'class="over-(\w+)"', html) == ["step", "tokens", "seconds"]
+
+
+def test_lengths_that_were_asked_for(tmp_path: Path) -> None:
+    """Perplexity at each length, as the mean of the runs; a length that one cannot read is absent."""
+    plan = grid(["model.positions=rope,learned", "seeds=2", "lengths=8,32"])
+    runs = [[a_run(tmp_path / f"{kind}{s}", s, [1.0]) for s in (1, 2)] for kind in ("rope", "learned")]
+    for i, row in enumerate(runs):
+        for s, run in enumerate(row):
+            known = {"8": 3.0 + s, "32": "the input has 32 positions" if i else 9.0}
+            (run.folder / "run" / "lengths.json").write_text(json.dumps(known), encoding="utf-8")
+    head, lines = length_rows(compare("x", plan, runs))
+    assert head == ["perplexity by length", "8", "32"]
+    assert lines == [["rope", "3.500", "9.000"], ["learned", "3.500", "–"]]
+
+
+def test_settings_that_differ(tmp_path: Path) -> None:
+    runs = [a_run(tmp_path / name, 1, [1.0]) for name in ("a", "b")]
+    text = "seed = 1\nout = '{0}'\n[model]\nwidth = {1}\nbias = true\n[train]\nsteps = 3\n"
+    for run, width in zip(runs, (8, 16), strict=True):
+        (run.folder / "run" / "recipe.toml").write_text(text.format(width, width), encoding="utf-8")
+    found = compare("x", grid(["model.width=8,16"]), [[read_run(run.folder)] for run in runs])
+    assert found["differences"] == {"model.width": [8, 16]}
+    assert "Settings that differ" in render(found)

@@ -7,10 +7,14 @@ import sys
 from typing import Any
 
 import torch
+from torch import nn
 
 from headway.config.networks.baseline import BaselineConfig
 from headway.config.networks.kinds import AnyConfig
 from headway.config.networks.ngram import NGramConfig
+from headway.model.model import Model
+from headway.tasks.recipe import Recipe
+from headway.tasks.registry import get_task
 
 PEAKS = {"b200": 2250e12, "h200": 989e12, "h100": 989e12, "a100": 312e12, "l40s": 362e12, "l4": 121e12, "4090": 165e12}
 """Dense bfloat16 operations per second, by a part of the device's name, from the makers' data sheets."""
@@ -20,12 +24,29 @@ MEASURED_STEPS, MEASURED_SECONDS, LONG_RUN = 3, 3.0, 120.0
 
 
 def flops_per_token(config: AnyConfig, parameters: int, length: int) -> float:
-    """Operations of a training step per token: 6 per weight, and attention's products (Chowdhery et al. 2022)."""
+    """Operations of a training step per token: 6 per weight, and attention's products (Chowdhery et al. 2022).
+
+    `parameters` are those that are multiplied. A recurrent cell and a convolution use each weight once per token, too.
+    """
     if isinstance(config, NGramConfig):
         return 0.0  # its text is sorted, and nothing is multiplied
     stack = config.output_stack
     layers = config.attention_layers if isinstance(config, BaselineConfig) else stack.n_layers
     return 6.0 * parameters + 12.0 * layers * stack.n_heads * stack.head_width * length
+
+
+def multiplied_parameters(model: Model) -> int:
+    """The weights that take part in products: a table from which rows are only taken costs nothing."""
+    padding = {id(weight): weight[rows:].numel() for weight, rows in model.vocabulary_rows()}
+    parts = (part for part in model.modules() if not isinstance(part, nn.Embedding))
+    used = {id(weight): weight for part in parts for weight in part.parameters(recurse=False)}
+    return sum(weight.numel() - padding.get(key, 0) for key, weight in used.items())
+
+
+def model_flops_per_token(recipe: Recipe, model: Model) -> float:
+    """`flops_per_token` of a model, at the length of its recipe."""
+    length = recipe.data.length if get_task(recipe.task).takes == "text" else model.config.max_length or 1
+    return flops_per_token(model.config, multiplied_parameters(model), length)
 
 
 def utilisation(flops: float, seconds: float, device: torch.device) -> float | None:
