@@ -63,7 +63,14 @@ class SparseConfig:
     """None: every random block is block 0, which then counts several times, as in evaluation by `transformers`."""
 
     def __post_init__(self) -> None:
-        in_range(self, block=(1, MAX_LENGTH), random=(0, MAX_LENGTH))
+        in_range(self, block=(1, MAX_LENGTH), random=(0, MAX_LAYERS))
+
+    def whole(self, causal: bool) -> int:
+        """The longest sequence of which every token sees all, or all before it.
+
+        Short sequences are seen whole as in the paper's code, which needs room for all kinds of blocks.
+        """
+        return ((4 if causal else 5 + self.random) + self.random) * self.block
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,16 +5,15 @@ Letters: B batch, T queries, S keys, H heads.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from headway.config.model import StackConfig
-from headway.kernels.sparse.pattern import in_ranges, key_ranges, sees_all
+from headway.kernels.sparse.pattern import Seen, in_ranges
 from headway.model.attention import AttentionBias, Backend
-from headway.model.positions import RelativeBias, alibi_bias, token_positions
+from headway.model.positions import RelativeBias, alibi_bias, alibi_slopes, token_positions
 
 
 @dataclass(frozen=True)
@@ -40,17 +39,6 @@ class Layout:
         """(1, T) or (B, T); padding before slot 0 counts as slot 0."""
         return (self.first + torch.arange(self.positions.shape[1], device=self.positions.device)[None]).clamp(min=0)
 
-    @property
-    def lengths(self) -> Tensor:
-        """(B, T), or (1, 1) if no row has padding: the length of each token's sequence."""
-        mask = self.attention_mask
-        if mask is None:
-            return torch.full((1, 1), self.positions.shape[1], device=self.positions.device)
-        if mask.dtype == torch.bool:
-            return mask.sum(-1, keepdim=True).expand(mask.shape)
-        count = torch.zeros(len(mask), mask.shape[1] + 1, dtype=torch.long, device=mask.device)
-        return count.scatter_add_(1, mask.long(), torch.ones_like(mask, dtype=torch.long)).gather(1, mask.long())
-
 
 def self_attention_bias(
     config: StackConfig,
@@ -63,7 +51,7 @@ def self_attention_bias(
 ) -> AttentionBias:
     """The bias of a self-attention. Without padding, packing or position bias, kernels need no mask at all."""
     queries, keys = q.positions.shape[1], k.positions.shape[1]
-    seen = seen or Seen.of(config, q)
+    seen = seen or Seen.of(config, q.positions, q.attention_mask)
     special = relative is not None or config.alibi or (seen is not None and seen.repeats is not None)
     plain = seen is None and pairs is None and not special
     if q.attention_mask is None and k.attention_mask is None and plain:
@@ -79,25 +67,23 @@ def self_attention_bias(
     return AttentionBias(tensor=visible if bias is None else bias, backend=backend)
 
 
-@dataclass(frozen=True)
-class Seen:
-    """What each query sees by a sparse pattern, apart from padding, packing and causality."""
+def long_attention_bias(
+    config: StackConfig, relative: RelativeBias | None, layout: Layout, batch: int, dropout: float
+) -> AttentionBias:
+    """The same bias for a long sequence of a sparse pattern, as a kernel that computes the visible pairs alone."""
+    from headway.kernels.sparse.choice import Tokens, sparse_kernel  # imports torch's compiler
 
-    ranges: Tensor
-    """(B, T, R, 2), see `key_ranges`."""
-    repeats: Tensor | None
-    """(B, T): how often a query counts the first block, where BigBird's random blocks all are that block."""
+    def bias_of(q: Tokens, k: Tokens, seen: Seen) -> Tensor:
+        columns = [torch.arange(part.slots.shape[1], device=part.slots.device) for part in (q, k)]
+        both = (Layout(*part[:2], part.slots - own) for part, own in zip((q, k), columns, strict=True))
+        bias = self_attention_bias(config, relative, *both, "fused", seen=seen).tensor
+        assert bias is not None
+        return bias
 
-    @classmethod
-    def of(cls, config: StackConfig, q: Layout) -> Seen | None:
-        if config.window is None and config.sparse is None:
-            return None
-        lengths, sparse = q.lengths, config.sparse
-        repeats = None
-        if sparse is not None and sparse.seed is None and sparse.random:
-            once = torch.zeros_like(q.positions) if config.causal else sees_all(sparse, q.positions, lengths)
-            repeats = torch.where(once > 0, 1, 1 + sparse.random)
-        return cls(key_ranges(config, q.positions, lengths), repeats)
+    slopes = alibi_slopes(config.n_heads) if config.alibi else None
+    flexible = relative is None and not dropout
+    tokens = Tokens(layout.positions, layout.attention_mask, layout.slots)
+    return AttentionBias(kernel=sparse_kernel(config, tokens, bias_of, slopes, batch, flexible))
 
 
 def _visible(config: StackConfig, q: Layout, k: Layout, seen: Seen | None) -> Tensor | None:
@@ -150,4 +136,3 @@ def cross_attention_bias(target: Tensor | None, memory: Tensor | None, backend: 
         -1, keepdim=True
     )  # of padding or an empty source: sees everything, since a softmax over nothing is NaN
     return AttentionBias(tensor=(visible | nothing)[:, None], backend=backend)
-

@@ -16,7 +16,7 @@ from headway.kernels.linear import Linear
 from headway.kernels.sparse.tiles import long_from
 from headway.model.attention import Attention, AttentionBias, Backend, Hook, scoped
 from headway.model.cache import KVCacheLike
-from headway.model.masks import Layout, cross_attention_bias, self_attention_bias
+from headway.model.masks import Layout, cross_attention_bias, long_attention_bias, self_attention_bias
 from headway.model.norms import make_norm
 from headway.model.positions import RelativeBias, rotary_angles
 
@@ -151,10 +151,8 @@ class Stack(nn.Module):
         keys = layout if cache is None else _cached_layout(cache)
         bias = pairs
         if bias is None and hook is None and backend == "fused" and self._is_long(layout, keys):
-            from headway.model.sparse import sparse_attention_bias  # imports torch's compiler
-
             dropout = config.attention_dropout if self.training else 0.0
-            bias = sparse_attention_bias(config, self.relative, layout, len(x), dropout)
+            bias = long_attention_bias(config, self.relative, layout, len(x), dropout)
         if not isinstance(bias, AttentionBias):
             bias = self_attention_bias(config, self.relative, layout, keys, backend, bias)
         angles = rotary_angles(config.rope, config.head_width, layout.positions) if config.rope else None

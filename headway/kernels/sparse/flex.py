@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention.flex_attention import BlockMask, flex_attention
 
-from headway.kernels.sparse.tiles import Tiles
+from headway.kernels.sparse.tiles import FLEX_TILE, Tiles
 
 Visible = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """Whether a pair is visible, by the numbers of row, head, query and key."""
@@ -93,7 +93,7 @@ def make_flex(
     return partial(flex_attention_over, block_mask(tiles, visible), None if plain else add)
 
 
-def flex_over_bias(bias: Tensor, size: int = 128) -> Callable[..., Tensor]:
+def flex_over_bias(bias: Tensor, size: int = FLEX_TILE) -> Callable[..., Tensor]:
     """Attention with a float bias (B, 1 or H, T, T) that is known for all pairs; tiles of -inf cost nothing."""
     length, rows, heads = bias.shape[-1], len(bias) > 1, bias.shape[1] > 1
     opened = (bias > -torch.inf).any(1)

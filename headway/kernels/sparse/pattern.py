@@ -9,10 +9,46 @@ Letters: B batch, T queries, S keys, R ranges.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from headway.config.model import SparseConfig, StackConfig
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What queries see by a sparse pattern, apart from padding, packing and causality."""
+
+    ranges: Tensor
+    """(B, T, R, 2), see `key_ranges`."""
+    repeats: Tensor | None
+    """(B, T): how often a query counts the first block, where BigBird's random blocks all are that block."""
+
+    @classmethod
+    def of(cls, config: StackConfig, positions: Tensor, attention_mask: Tensor | None) -> Seen | None:
+        """None if there is no pattern."""
+        if config.window is None and config.sparse is None:
+            return None
+        lengths, sparse = sequence_lengths(positions, attention_mask), config.sparse
+        repeats = None
+        if sparse is not None and sparse.seed is None and sparse.random:
+            repeats = torch.full_like(positions, 1 + sparse.random)
+            if not config.causal:
+                repeats = repeats.masked_fill(sees_all(sparse, positions, lengths), 1)
+        return cls(key_ranges(config, positions, lengths), repeats)
+
+
+def sequence_lengths(positions: Tensor, attention_mask: Tensor | None) -> Tensor:
+    """(B, T): the length of each token's sequence."""
+    if attention_mask is None:
+        return torch.full_like(positions, positions.shape[1])
+    if attention_mask.dtype == torch.bool:
+        return attention_mask.sum(-1, keepdim=True).expand(attention_mask.shape)
+    mask = attention_mask.long()
+    count = torch.zeros(len(mask), mask.shape[1] + 1, dtype=torch.long, device=mask.device)
+    return count.scatter_add_(1, mask, torch.ones_like(mask)).gather(1, mask)
 
 
 def key_ranges(config: StackConfig, positions: Tensor, lengths: Tensor) -> Tensor:
@@ -20,7 +56,6 @@ def key_ranges(config: StackConfig, positions: Tensor, lengths: Tensor) -> Tenso
 
     `positions` (B, T) are those of the queries; `lengths` (B, T), of their sequences, count only if not causal.
     """
-    lengths = lengths.expand_as(positions)
     if config.sparse is not None:
         ranges = _bigbird(config.sparse, positions, lengths, config.causal)
     else:
@@ -41,12 +76,9 @@ def in_ranges(ranges: Tensor, keys: Tensor) -> Tensor:
 
 
 def sees_all(config: SparseConfig, positions: Tensor, lengths: Tensor) -> Tensor:
-    """(B, T): queries of BigBird that see their whole sequence: global ones, and those of short sequences.
-
-    As in the paper's code: the pattern needs room for its global, window and random blocks.
-    """
+    """(B, T): queries of BigBird that see their whole sequence: global ones, and those of short sequences."""
     block, last = positions // config.block, (lengths - 1) // config.block
-    return (lengths <= (5 + 2 * config.random) * config.block) | (block == 0) | (block == last)
+    return (lengths <= config.whole(causal=False)) | (block == 0) | (block == last)
 
 
 def _bigbird(config: SparseConfig, positions: Tensor, lengths: Tensor, causal: bool) -> Tensor:
@@ -60,7 +92,7 @@ def _bigbird(config: SparseConfig, positions: Tensor, lengths: Tensor, causal: b
         low, high = (block - 1).clamp(min=1), torch.minimum(block + 1, last - 1)
         blocks = [(torch.zeros_like(block), torch.ones_like(block)), (low, high + 1), (last, last + 1)]
         end = last
-    blocks += [(one, one + 1) for one in _random_blocks(config, block, low, high, end)]
+    blocks += _random_blocks(config, block, low, high, end)
     ranges = torch.stack([torch.stack(pair, -1) for pair in blocks], 2)  # B T R 2, in blocks
     ranges[..., 1] = torch.maximum(ranges[..., 0], ranges[..., 1])
     ranges = ranges * config.block
@@ -71,10 +103,12 @@ def _bigbird(config: SparseConfig, positions: Tensor, lengths: Tensor, causal: b
     return torch.where(sees_all(config, positions, lengths)[:, :, None, None], whole, ranges)
 
 
-def _random_blocks(config: SparseConfig, block: Tensor, low: Tensor, high: Tensor, end: Tensor) -> list[Tensor]:
-    """The random key blocks of each query block (B, T): among 1, 2, … before `end`, outside low … high.
+def _random_blocks(
+    config: SparseConfig, block: Tensor, low: Tensor, high: Tensor, end: Tensor
+) -> list[tuple[Tensor, Tensor]]:
+    """The random key blocks of each query block (B, T), as ranges: among 1, 2, … before `end`, outside low … high.
 
-    Each comes from a part of its own of all these blocks, so that no two are the same; -1 if there are too few. They
+    Each comes from a part of its own of all these blocks, so that no two are the same; empty if there are too few. They
     follow from the seed by a hash, which costs nothing to repeat for some rows or for all.
     """
     if config.seed is None:
@@ -88,5 +122,5 @@ def _random_blocks(config: SparseConfig, block: Tensor, low: Tensor, high: Tenso
         mix = mix ^ (mix >> 13)
         place = 1 + start + mix % (stop - start).clamp(min=1)
         place = place + torch.where(place >= low, inside, 0)
-        found.append(torch.where(stop > start, place, -1))
+        found.append((place, place + (stop > start)))
     return found

@@ -15,10 +15,12 @@ from headway.config.model import StackConfig
 TILE = 64
 """Side of a tile, unless the pattern's own blocks are about as large."""
 
-LONG = 3
+LONG = 2.5
 """A sequence is long if it has so many times the keys that one of its tiles sees: from there on tiles are faster."""
 FLEX_TOKENS = 4096
 """Tokens from which FlexAttention, which is compiled, is worth it on an accelerator."""
+FLEX_TILE = 128
+"""Side of its tiles: with smaller ones, torch has no kernel for its backward pass on some GPUs."""
 
 
 def tile_size(config: StackConfig) -> int:
@@ -38,7 +40,7 @@ def long_from(config: StackConfig, device: torch.device) -> int | None:
     else:
         assert config.window is not None
         keys = (2 - config.causal) * (config.window - 1) + 2 * size
-    return max(LONG * keys, 0 if device.type == "cpu" else FLEX_TOKENS)
+    return max(int(LONG * keys), 0 if device.type == "cpu" else FLEX_TOKENS)
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,9 @@ class Tiles:
         else:
             real = attention_mask != 0
             place = (real.cumsum(-1) - 1).clamp(min=0)  # of each token among the real ones of its row
-            slot = torch.zeros_like(place).scatter_add_(1, place, torch.arange(place.shape[1], device=real.device) * real)
+            slot = torch.zeros_like(place).scatter_add_(
+                1, place, torch.arange(place.shape[1], device=real.device) * real
+            )
             start = (place - positions)[:, :, None]
             low, high = (_at(slot, start + each) for each in (first, end - 1))
             valid, full = valid & real[:, :, None], None
