@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from headway.config.model import Activation
-from headway.config.ranges import Range, above_zero, at_least, check_encoding, shares, within
+from headway.config.ranges import Range, above_zero, at_least, check_encoding, conflict, shares, within
 from headway.errors import ConfigError
 
 RUNS = "runs"
@@ -159,6 +159,12 @@ class ShapeConfig:
         at_least("model", self, depth=1, encoder_depth=1, width=1, ff=1, heads=1, kv_heads=1, kernel=1, window=1)
         at_least("model", self, lora=0, freeze=0, patch=0, sparse=1, random_blocks=0)
         shares("model", self, "dropout", "drop_path")
+        if self.sparse is not None and self.window is not None:
+            both = f"model.sparse = {self.sparse}", f"model.window = {self.window}"
+            raise conflict(*both, "BigBird's pattern has a window of its own")
+        if self.sparse is None and self.random_blocks != 3:
+            what = f"model.random_blocks = {self.random_blocks} is for a sparse pattern"
+            raise ConfigError("C004", f"{what}, and model.sparse is not set", "such as model.sparse=64")
 
 
 @dataclass(frozen=True, kw_only=True)

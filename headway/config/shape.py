@@ -347,9 +347,9 @@ def _sparse(shape: ShapeConfig, causal: bool, tokens: int | None) -> SparseConfi
         raise ConfigError("C004", "model.sparse is for text and for the patches of an image")
     pattern = SparseConfig(block=shape.sparse, random=shape.random_blocks, seed=0 if shape.random_blocks else None)
     if tokens <= (least := pattern.whole(causal)):
-        what = f"model.sparse = {shape.sparse} with model.random_blocks = {shape.random_blocks} covers {least} tokens"
+        what = f"model.sparse = {shape.sparse} with model.random_blocks = {shape.random_blocks} covers {least:,} tokens"
         hint = "take longer sequences, smaller blocks or fewer random ones, or leave model.sparse out"
-        raise ConfigError("C004", f"{what}, and sequences have {tokens}: every token would see all", hint)
+        raise ConfigError("C004", f"{what}, and sequences have {tokens:,}: every token would see all", hint)
     return pattern
 
 

@@ -2,7 +2,7 @@
 
 The bias of a pair of nodes, one per head, is learned for their distance and for the edge between them (Graphormer,
 Ying et al. 2021). Nodes that attend to near ones alone are computed pair by pair on a CPU; on an accelerator as a mask,
-for large graphs as a block mask of FlexAttention.
+for large graphs by FlexAttention, which skips tiles without a near pair.
 
 Letters: B graphs, N nodes, M width, H heads, D width of a head, E edges, P pairs.
 """
@@ -223,10 +223,10 @@ class GraphTransformer(GraphModel):
         """The bias of all pairs (B, H, N, N); or a kernel: of near pairs alone, or of blocks with near pairs."""
         bias: Tensor = self.pairs(graphs, nodes)
         assert graphs.distances is not None
-        near = graphs.pairs is not None and backend == "fused" and hook is None
-        blocks = near and self._skips_blocks(nodes, bias.device)
-        if near and not blocks and bias.device.type == "cpu":
-            return AttentionBias(kernel=partial(neighbour_attention, graphs.pairs, bias))
+        near = graphs.pairs if backend == "fused" and hook is None else None
+        blocks = near is not None and self._skips_blocks(nodes, bias.device)
+        if near is not None and not blocks and bias.device.type == "cpu":
+            return AttentionBias(kernel=partial(neighbour_attention, near, bias))
         dense = self.pairs.with_virtual(dense_bias(graphs.pairs, graphs.distances, bias, batch, nodes))
         return AttentionBias(kernel=flex_over_bias(dense)) if blocks else dense
 

@@ -74,16 +74,19 @@ def long_attention_bias(
     from headway.kernels.sparse.choice import Tokens, sparse_kernel  # imports torch's compiler
 
     def bias_of(q: Tokens, k: Tokens, seen: Seen) -> Tensor:
-        columns = [torch.arange(part.slots.shape[1], device=part.slots.device) for part in (q, k)]
-        both = (Layout(*part[:2], part.slots - own) for part, own in zip((q, k), columns, strict=True))
-        bias = self_attention_bias(config, relative, *both, "fused", seen=seen).tensor
+        bias = self_attention_bias(config, relative, _layout(*q), _layout(*k), "fused", seen=seen).tensor
         assert bias is not None
         return bias
 
-    slopes = alibi_slopes(config.n_heads) if config.alibi else None
+    slopes = tuple(alibi_slopes(config.n_heads)) if config.alibi else None
     flexible = relative is None and not dropout
     tokens = Tokens(layout.positions, layout.attention_mask, layout.slots)
     return AttentionBias(kernel=sparse_kernel(config, tokens, bias_of, slopes, batch, flexible))
+
+
+def _layout(positions: Tensor, attention_mask: Tensor | None, slots: Tensor) -> Layout:
+    """Of tokens whose slots need not follow each other."""
+    return Layout(positions, attention_mask, slots - torch.arange(slots.shape[1], device=slots.device))
 
 
 def _visible(config: StackConfig, q: Layout, k: Layout, seen: Seen | None) -> Tensor | None:

@@ -5,7 +5,7 @@ Letters: B batch, T tokens, H heads, F tiles of all sequences, Q and K tiles of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import lru_cache, partial
 from typing import NamedTuple
 
@@ -38,12 +38,11 @@ BiasOf = Callable[[Tokens, Tokens, Seen], Tensor]
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]  # tiles depend on the values of a mask, and some are cached
 def sparse_kernel(
-    config: StackConfig, tokens: Tokens, bias_of: BiasOf, slopes: Sequence[float] | None, batch: int, flexible: bool
+    config: StackConfig, tokens: Tokens, bias_of: BiasOf, slopes: tuple[float, ...] | None, batch: int, flexible: bool
 ) -> Callable[..., Tensor]:
     """`flexible`: there is nothing in the bias but the pattern and ALiBi with its `slopes`, and no dropout."""
     positions, mask = tokens.positions, tokens.attention_mask
     if flexible and positions.device.type in FLEX_DEVICES and config.head_width in FLEX_WIDTHS:
-        slopes = slopes and tuple(slopes)
         if mask is None:
             return _unpadded_flex(config, positions.shape[1], positions.device, slopes)
         return _flex(config, positions, mask, slopes)

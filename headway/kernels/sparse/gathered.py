@@ -60,7 +60,7 @@ def gathered_attention(
     dropout: float,
 ) -> Tensor:  # fmt: skip
     """Attention output (B, H, T, D) over the tiles of `groups`, each with a bias (Q, 1 or H, S, K·S) like any other."""
-    out: Tensor = _Gathered.apply(q, k, v, groups, size, scale, dropout, *biases)
+    out: Tensor = _Gathered.apply(q, k, v, groups, size, scale, dropout, *biases)  # type: ignore[no-untyped-call]
     return out
 
 
@@ -83,7 +83,7 @@ class _Gathered(torch.autograd.Function):
         return result
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         groups, size, share, scale, dropout, seed = ctx.settings
         q, k, v, result, *biases = ctx.saved_tensors
