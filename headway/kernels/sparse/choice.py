@@ -97,4 +97,4 @@ def _flex(
     tiles = Tiles.of(seen.ranges, positions, mask, FLEX_TILE)
     by_head = None if slopes is None else torch.tensor(slopes, device=positions.device)
     first = config.sparse.block if config.sparse else 0
-    return make_flex(tiles, seen.ranges, positions, mask, config.causal, by_head, seen.repeats, first)
+    return make_flex(tiles, seen.ranges, positions, mask, by_head, seen.repeats, first)

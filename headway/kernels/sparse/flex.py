@@ -57,17 +57,18 @@ def make_flex(
     ranges: Tensor,
     positions: Tensor,
     attention_mask: Tensor | None,
-    causal: bool,
     slopes: Tensor | None = None,
     repeats: Tensor | None = None,
     first: int = 0,
 ) -> Callable[..., Tensor]:
     """The kernel of a pattern: keys in `ranges` (B, T, R, 2) of positions (B, T), of the same sequence.
 
+    Ranges of a causal pattern end with the query, so nothing else says what is later.
     `slopes` (H,) are those of ALiBi. Queries count keys at positions before `first` `repeats` (B, T) times.
     """
     rows = len(positions) > 1
-    below, above = (part.contiguous() for part in ranges.unbind(-1))
+    below, above = (part.int().contiguous() for part in ranges.unbind(-1))
+    positions = positions.int()
 
     def visible(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
         row = b if rows else 0
@@ -77,8 +78,6 @@ def make_flex(
             seen = seen | ((place >= below[row, i, each]) & (place < above[row, i, each]))
         if attention_mask is not None:
             seen = seen & (attention_mask[row, i] == attention_mask[row, j]) & (attention_mask[row, j] != 0)
-        if causal:
-            seen = seen & (j <= i)
         return seen | (i == j)
 
     def add(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
