@@ -36,7 +36,7 @@ MARIAN_POSITIONS = 512
 
 
 def decoder_config(shape: ShapeConfig, vocab: int, length: int) -> AnyConfig:
-    """A language model: Llama's layout if the shape is Llama's, else GPT-2's."""
+    """A language model: Llama's layout if the shape is Llama's, Mistral's with a window, else GPT-2's."""
     if shape.kind != "transformer":
         return baseline_config(shape, vocab, length)
     stack = _stack(shape, causal=True, tokens=length)
@@ -48,7 +48,7 @@ def decoder_config(shape: ShapeConfig, vocab: int, length: int) -> AnyConfig:
         target=TokensConfig(vocab=vocab, positions=_positions(shape, length), dropout=shape.dropout),
         lm=LMHeadConfig(tied=shape.tied),
         init=InitConfig(kind="residual"),
-        family="llama" if llama and shape.gated else "gpt2",
+        family=("llama" if shape.window is None else "mistral") if llama and shape.gated else "gpt2",
     )
 
 

@@ -1,5 +1,6 @@
-"""Attention over the tiles of a pattern: keys are gathered for each tile of queries. For a CPU, and for what
-FlexAttention cannot do. Memory grows with the length, not with its square: gradients gather and compute once more.
+"""Attention over the tiles of a pattern: keys are gathered for each tile of queries.
+
+For a CPU, and for what FlexAttention cannot do. Memory grows with the length: gradients gather and compute once more.
 
 Letters: B batch, T tokens, H heads, D width of a head, F tiles of all sequences, Q and K tiles of a group, S tile size,
 X sequences that share their groups: all of a batch, with F the tiles of one; or 1, with F those of all.
