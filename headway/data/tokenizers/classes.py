@@ -146,6 +146,6 @@ MODEL_CLASSES = {
     "bart": "RobertaTokenizer",
     "xlm-roberta": "XLMRobertaTokenizer",
     "big_bird": "BigBirdTokenizer",
-    **dict.fromkeys(("llama", "mistral", "t5", "mt5", "marian", "gemma", "headway"), ""),
+    **dict.fromkeys(("llama", "t5", "mt5", "marian", "gemma", "headway"), ""),
 }
 """model_type → the class of a folder that does not name one."""
