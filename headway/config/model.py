@@ -51,7 +51,10 @@ class RelativeConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SparseConfig:
-    """BigBird's attention pattern (Zaheer et al. 2020): two global blocks, a window of three blocks, random blocks."""
+    """BigBird's attention pattern (Zaheer et al. 2020): two global blocks, a window of three blocks, random blocks.
+
+    A causal stack has its window to the left, random blocks of the past, and the first block as its only global one.
+    """
 
     block: int = 64
     random: int = 3
@@ -60,7 +63,14 @@ class SparseConfig:
     """None: every random block is block 0, which then counts several times, as in evaluation by `transformers`."""
 
     def __post_init__(self) -> None:
-        in_range(self, block=(1, MAX_LENGTH), random=(0, MAX_LENGTH))
+        in_range(self, block=(1, MAX_LENGTH), random=(0, MAX_LAYERS))
+
+    def whole(self, causal: bool) -> int:
+        """The longest sequence of which every token sees all, or all before it.
+
+        Short sequences are seen whole as in the paper's code, which needs room for all kinds of blocks.
+        """
+        return ((4 if causal else 5 + self.random) + self.random) * self.block
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,8 +139,8 @@ class StackConfig:
             raise conflict(heads, f"n_kv_heads = {self.kv_heads}", "the groups must divide the heads")
         if self.rope and self.head_width % 2:
             raise conflict(f"d_head = {self.head_width}", f"rope = {self.rope.theta}", "rope needs an even width")
-        if self.sparse and self.causal:
-            raise conflict("sparse", "causal = true", "BigBird's pattern is bidirectional")
+        if self.sparse and self.window is not None:
+            raise conflict("sparse", f"window = {self.window}", "BigBird's pattern has a window of its own")
         if self.modulation and self.norm_at == "post":
             raise conflict("modulation = true", "norm_at = post", "what is modulated is the input of a branch")
         if self.relative and self.relative.max_distance <= self.relative.buckets // (2 if self.causal else 4):

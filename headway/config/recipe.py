@@ -155,6 +155,12 @@ class ShapeConfig:
     """Linear layers have a bias."""
     window: int | None = None
     """Sliding window: how many tokens a token attends to in each direction, itself included; unset: all."""
+    sparse: int | None = None
+    """Sparse attention: the side of the blocks of BigBird's pattern in tokens, such as 64 (Zaheer et al. 2020). A token
+    attends to three blocks around its own, to global blocks, and to `random_blocks`; in a decoder, to those of the past
+    and to the first block. Time and memory grow with the length, not with its square; unset: all tokens."""
+    random_blocks: int = 3
+    """Random blocks that each block of a sparse pattern attends to."""
     tied: bool = True
     """Token embeddings and output layer share one matrix (Press & Wolf 2017)."""
     dropout: float = 0.0
@@ -191,9 +197,15 @@ class ShapeConfig:
 
     def __post_init__(self) -> None:
         at_least("model", self, depth=1, encoder_depth=1, width=1, ff=1, heads=1, kv_heads=1, kernel=1, window=1)
-        at_least("model", self, lora=0, freeze=0, patch=0, embedding=1, ar=0, tar=0)
+        at_least("model", self, lora=0, freeze=0, patch=0, embedding=1, ar=0, tar=0, sparse=1, random_blocks=0)
         within("model", self, Range(1, MAX_ORDER), "order")
         shares("model", self, "dropout", "drop_path", *RECURRENT_SHARES)
+        if self.sparse is not None and self.window is not None:
+            both = f"model.sparse = {self.sparse}", f"model.window = {self.window}"
+            raise conflict(*both, "BigBird's pattern has a window of its own")
+        if self.sparse is None and self.random_blocks != 3:
+            what = f"model.random_blocks = {self.random_blocks} is for a sparse pattern"
+            raise ConfigError("C004", f"{what}, and model.sparse is not set", "such as model.sparse=64")
 
     @property
     def recurrent_settings(self) -> list[str]:

@@ -16,6 +16,7 @@ from headway.config.model import (
     PositionConfig,
     RelativeConfig,
     RopeConfig,
+    SparseConfig,
     SpecialTokens,
     StackConfig,
     TagHeadConfig,
@@ -35,10 +36,10 @@ MARIAN_POSITIONS = 512
 
 
 def decoder_config(shape: ShapeConfig, vocab: int, length: int) -> AnyConfig:
-    """A language model: Llama's layout if the shape is Llama's, else GPT-2's."""
+    """A language model: Llama's layout if the shape is Llama's, Mistral's with a window, else GPT-2's."""
     if shape.kind != "transformer":
         return baseline_config(shape, vocab, length)
-    stack = _stack(shape, causal=True)
+    stack = _stack(shape, causal=True, tokens=length)
     llama = shape.positions == "rope" and shape.norm == "rmsnorm" and shape.activation == "silu" and not shape.bias
     if llama and shape.gated:
         stack = replace(stack, n_kv_heads=stack.kv_heads)  # Llama's files always state it
@@ -47,7 +48,7 @@ def decoder_config(shape: ShapeConfig, vocab: int, length: int) -> AnyConfig:
         target=TokensConfig(vocab=vocab, positions=_positions(shape, length), dropout=shape.dropout),
         lm=LMHeadConfig(tied=shape.tied),
         init=InitConfig(kind="residual"),
-        family="llama" if llama and shape.gated else "gpt2",
+        family=("llama" if shape.window is None else "mistral") if llama and shape.gated else "gpt2",
     )
 
 
@@ -64,13 +65,14 @@ def encoder_config(shape: ShapeConfig, vocab: int, length: int) -> ModelConfig:
         norm_eps=1e-12,
         dropout=shape.dropout,
     )
-    return ModelConfig(encoder=_stack(shape, eps=1e-12), source=front, family="bert")
+    return ModelConfig(encoder=_stack(shape, eps=1e-12, tokens=length), source=front, family="bert")
 
 
 def vision_config(shape: ShapeConfig, size: int, channels: int) -> ModelConfig:
     """An encoder of images in ViT's layout; the task adds its heads. Positions are learned, as the family has them."""
     front = PatchesConfig(image=size, patch=_patch(shape, size), channels=channels, dropout=shape.dropout)
-    return ModelConfig(encoder=_stack(shape, eps=1e-12), source=front, family="vit")
+    tokens = front.count + front.leading
+    return ModelConfig(encoder=_stack(shape, eps=1e-12, tokens=tokens), source=front, family="vit")
 
 
 def sound_config(shape: ShapeConfig, mels: int, frames: int, patch_frames: int = 0) -> ModelConfig:
@@ -255,8 +257,10 @@ def seq2seq_config(shape: ShapeConfig, vocab: int, length: int) -> AnyConfig:
     """
     if shape.kind != "transformer":
         return baseline_config(shape, vocab, length, reads=True)
-    decoder = replace(_stack(shape, causal=True), cross=True, final_norm=shape.norm_at == "pre")
-    encoder = replace(_stack(shape), n_layers=shape.depth if shape.encoder_depth is None else shape.encoder_depth)
+    decoder = replace(_stack(shape, causal=True, tokens=length), cross=True, final_norm=shape.norm_at == "pre")
+    encoder = replace(
+        _stack(shape, tokens=length), n_layers=shape.depth if shape.encoder_depth is None else shape.encoder_depth
+    )
     learned = shape.positions == "learned"
     where = _positions(shape, length if learned else max(length, MARIAN_POSITIONS))
     front = TokensConfig(
@@ -316,7 +320,8 @@ def baseline_config(shape: ShapeConfig, vocab: int, length: int, *, reads: bool 
     )
 
 
-def _stack(shape: ShapeConfig, *, causal: bool = False, eps: float = 1e-5) -> StackConfig:
+def _stack(shape: ShapeConfig, *, causal: bool = False, eps: float = 1e-5, tokens: int | None = None) -> StackConfig:
+    """`tokens`: the longest sequence of a model that may have a sparse pattern."""
     width = shape.width or 64 * shape.depth
     where = shape.positions
     return StackConfig(
@@ -338,6 +343,7 @@ def _stack(shape: ShapeConfig, *, causal: bool = False, eps: float = 1e-5) -> St
         ffn_bias=shape.bias,
         scale=None if shape.scaled else 1.0,
         window=shape.window,
+        sparse=None if shape.sparse is None else _sparse(shape, causal, tokens),
         rope=RopeConfig() if where == "rope" else None,
         relative=RelativeConfig() if where == "relative" else None,
         alibi=where == "alibi",
@@ -345,6 +351,19 @@ def _stack(shape: ShapeConfig, *, causal: bool = False, eps: float = 1e-5) -> St
         attention_dropout=shape.dropout,
         drop_path=shape.drop_path,
     )
+
+
+def _sparse(shape: ShapeConfig, causal: bool, tokens: int | None) -> SparseConfig:
+    """BigBird's pattern, if some token of so many sees fewer than all."""
+    assert shape.sparse is not None
+    if tokens is None:
+        raise ConfigError("C004", "model.sparse is for text and for the patches of an image")
+    pattern = SparseConfig(block=shape.sparse, random=shape.random_blocks, seed=0 if shape.random_blocks else None)
+    if tokens <= (least := pattern.whole(causal)):
+        what = f"model.sparse = {shape.sparse} with model.random_blocks = {shape.random_blocks} covers {least:,} tokens"
+        hint = "take longer sequences, smaller blocks or fewer random ones, or leave model.sparse out"
+        raise ConfigError("C004", f"{what}, and sequences have {tokens:,}: every token would see all", hint)
+    return pattern
 
 
 def _positions(shape: ShapeConfig, length: int) -> PositionConfig:

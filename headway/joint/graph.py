@@ -2,7 +2,7 @@
 
 The bias of a pair of nodes, one per head, is learned for their distance and for the edge between them (Graphormer,
 Ying et al. 2021). Nodes that attend to near ones alone are computed pair by pair on a CPU; on an accelerator as a mask,
-for large graphs as a block mask of FlexAttention.
+for large graphs by FlexAttention, which skips tiles without a near pair.
 
 Letters: B graphs, N nodes, M width, H heads, D width of a head, E edges, P pairs.
 """
@@ -19,6 +19,7 @@ from headway.config.networks.graph import GraphConfig, NodesConfig
 from headway.data.graphs.batch import PADDED, GraphTensors
 from headway.joint.encoding import EncodingModel
 from headway.kernels.linear import Linear
+from headway.kernels.sparse.flex import flex_over_bias
 from headway.model.attention import AttentionBias, Backend, Hook, scoped
 from headway.model.heads import ClassifyHead, TagHead
 from headway.model.init import initialise
@@ -213,17 +214,23 @@ class GraphTransformer(GraphModel):
             x = torch.cat([self.virtual.to(x.dtype).expand(len(x), 1, -1), x], 1)
             attention_mask = None if attention_mask is None else F.pad(attention_mask, (1, 0), value=True)
         layout = Layout.of(x.shape[1], attention_mask, x.device)
-        blocks = graphs.pairs is not None and x.shape[1] >= FLEX_NODES and torch.compiler.is_compiling()
-        kernel: Backend = "flex" if blocks and backend == "fused" and x.device.type != "cpu" else backend
-        hidden = self.encoder(x, layout, pairs=bias, backend=kernel, hook=scoped(hook, "encoder"))
+        hidden = self.encoder(x, layout, pairs=bias, backend=backend, hook=scoped(hook, "encoder"))
         return Output(hidden, attention_mask)
 
     def _bias(
         self, graphs: GraphTensors, batch: int, nodes: int, backend: Backend, hook: Hook | None
     ) -> Tensor | AttentionBias:
-        """The bias of all pairs (B, H, N, N); on a CPU a kernel that computes near pairs alone."""
+        """The bias of all pairs (B, H, N, N); or a kernel: of near pairs alone, or of blocks with near pairs."""
         bias: Tensor = self.pairs(graphs, nodes)
         assert graphs.distances is not None
-        if graphs.pairs is not None and bias.device.type == "cpu" and backend == "fused" and hook is None:
-            return AttentionBias(kernel=partial(neighbour_attention, graphs.pairs, bias))
-        return self.pairs.with_virtual(dense_bias(graphs.pairs, graphs.distances, bias, batch, nodes))
+        near = graphs.pairs if backend == "fused" and hook is None else None
+        blocks = near is not None and self._skips_blocks(nodes, bias.device)
+        if near is not None and not blocks and bias.device.type == "cpu":
+            return AttentionBias(kernel=partial(neighbour_attention, near, bias))
+        dense = self.pairs.with_virtual(dense_bias(graphs.pairs, graphs.distances, bias, batch, nodes))
+        return AttentionBias(kernel=flex_over_bias(dense)) if blocks else dense
+
+    def _skips_blocks(self, nodes: int, device: torch.device) -> bool:
+        """Whether blocks without near pairs are left out. FlexAttention has no dropout."""
+        dropout = self.training and self.config.encoder.attention_dropout > 0
+        return nodes >= FLEX_NODES and device.type != "cpu" and not dropout and torch.compiler.is_compiling()

@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -21,8 +21,8 @@ from headway.kernels.linear import Linear
 from headway.model.cache import KVCacheLike
 from headway.model.positions import rotate
 
-Backend = Literal["fused", "flex", "eager"]
-"""fused: torch's kernel; flex: FlexAttention, which skips masked blocks; eager: the formula step by step."""
+Backend = Literal["fused", "eager"]
+"""fused: torch's kernel, or for long sequences one that computes the visible pairs alone; eager: the formula."""
 
 FEW_QUERIES = 4
 """Up to so many queries, a CPU computes the formula faster than torch's kernel, which is made for many."""
@@ -59,8 +59,6 @@ class AttentionBias:
     causal: bool = False
     """The plain causal mask of a square: kernels have a flag for it and need no tensor."""
     backend: Backend = "fused"
-    block_mask: Any = None
-    """flex: the block mask made from `tensor`."""
     kernel: Kernel | None = None
     """Computes the attention in place of the kernels, with its own bias: over few pairs of a long sequence."""
 
@@ -106,8 +104,6 @@ def attend(
         weights = F.dropout(attention_weights(q, k, bias, scale), dropout)
         return weights @ _expand_groups(q, v)
     grouped = q.shape[1] != k.shape[1]
-    if bias.backend == "flex" and bias.block_mask is not None and not dropout:
-        return _flex(q, k, v, bias, scale, grouped)
     mask = bias.tensor
     if mask is not None and mask.dtype != torch.bool:
         mask = mask.to(q.dtype)
@@ -130,21 +126,6 @@ def step_kernels() -> AbstractContextManager[None]:
     """
     order = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
     return sdpa_kernel(order, set_priority=True)
-
-
-def _flex(q: Tensor, k: Tensor, v: Tensor, bias: AttentionBias, scale: float | None, grouped: bool) -> Tensor:
-    from torch.nn.attention.flex_attention import flex_attention
-
-    mask, add = bias.tensor, None
-    if mask is not None and mask.dtype != torch.bool:
-        rows, heads = mask.shape[0] > 1, mask.shape[1] > 1
-
-        def add(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            return score + mask[b if rows else 0, h if heads else 0, i, j]
-
-    out = flex_attention(q, k, v, score_mod=add, block_mask=bias.block_mask, scale=scale, enable_gqa=grouped)
-    assert isinstance(out, Tensor)
-    return out
 
 
 class Attention(nn.Module):

@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from headway.config.model import StackConfig
+from headway.kernels.sparse.pattern import Seen, in_ranges
 from headway.model.attention import AttentionBias, Backend
-from headway.model.positions import RelativeBias, alibi_bias, bigbird_bias, token_positions
+from headway.model.positions import RelativeBias, alibi_bias, alibi_slopes, token_positions
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,8 @@ class Layout:
     attention_mask: Tensor | None = None
     """(B, T): true for real tokens; as integers, the segment ids of packed sequences. None: all tokens are real."""
     first: int | Tensor = 0
-    """Slot of the first token. With a cache, keys are in slots 0, 1, … and queries start here; (B, 1): one per row."""
+    """Slot of the first token. With a cache, keys are in slots 0, 1, … and queries start here; (B, 1): one per row;
+    (B, T): what each token's slot is more than its column."""
 
     @classmethod
     def of(cls, length: int, attention_mask: Tensor | None, device: torch.device) -> Layout:
@@ -45,40 +47,56 @@ def self_attention_bias(
     k: Layout,
     backend: Backend,
     pairs: Tensor | None = None,
+    seen: Seen | None = None,
 ) -> AttentionBias:
     """The bias of a self-attention. Without padding, packing or position bias, kernels need no mask at all."""
     queries, keys = q.positions.shape[1], k.positions.shape[1]
-    special = relative is not None or config.alibi or config.sparse is not None
-    plain = config.window is None and pairs is None and not special
+    seen = seen or Seen.of(config, q.positions, q.attention_mask)
+    special = relative is not None or config.alibi or (seen is not None and seen.repeats is not None)
+    plain = seen is None and pairs is None and not special
     if q.attention_mask is None and k.attention_mask is None and plain:
         if not config.causal or queries == 1:
             return AttentionBias(backend=backend)
         if queries == keys:
             return AttentionBias(causal=True, backend=backend)
-    same = _same_sequence(q.attention_mask, k.attention_mask)
-    visible = _visible(config, q, k, same)
-    bias = _score_bias(config, relative, q, k, same) if special else None
+    visible = _visible(config, q, k, seen)
+    bias = _score_bias(config, relative, q, k, seen) if special else None
     bias = bias if pairs is None else pairs if bias is None else bias + pairs
     if bias is not None and visible is not None:
         bias = bias.masked_fill(~visible, -torch.inf)
-    return _with_backend(visible if bias is None else bias, backend)
+    return AttentionBias(tensor=visible if bias is None else bias, backend=backend)
 
 
-def _same_sequence(q: Tensor | None, k: Tensor | None) -> Tensor | None:
-    """(B, T, S): true for two real tokens of one sequence; None if all pairs are."""
-    if q is None or k is None:
-        return None if k is None else (k != 0)[:, None, :]
-    return (q[:, :, None] == k[:, None, :]) & (k != 0)[:, None, :]
+def long_attention_bias(
+    config: StackConfig, relative: RelativeBias | None, layout: Layout, batch: int, dropout: float
+) -> AttentionBias:
+    """The same bias for a long sequence of a sparse pattern, as a kernel that computes the visible pairs alone."""
+    from headway.kernels.sparse.choice import Tokens, sparse_kernel  # imports torch's compiler
+
+    def bias_of(q: Tokens, k: Tokens, seen: Seen) -> Tensor:
+        bias = self_attention_bias(config, relative, _layout(*q), _layout(*k), "fused", seen=seen).tensor
+        assert bias is not None
+        return bias
+
+    slopes = tuple(alibi_slopes(config.n_heads)) if config.alibi else None
+    flexible = relative is None and not dropout
+    tokens = Tokens(layout.positions, layout.attention_mask, layout.slots)
+    return AttentionBias(kernel=sparse_kernel(config, tokens, bias_of, slopes, batch, flexible))
 
 
-def _visible(config: StackConfig, q: Layout, k: Layout, same: Tensor | None) -> Tensor | None:
+def _layout(positions: Tensor, attention_mask: Tensor | None, slots: Tensor) -> Layout:
+    """Of tokens whose slots need not follow each other."""
+    return Layout(positions, attention_mask, slots - torch.arange(slots.shape[1], device=slots.device))
+
+
+def _visible(config: StackConfig, q: Layout, k: Layout, seen: Seen | None) -> Tensor | None:
     """(B, 1, T, S), or None if everything is visible. Each token sees itself, or padding would give NaN."""
-    masks = [] if same is None else [same]
+    masks = [] if k.attention_mask is None else [_same_sequence(q.attention_mask, k.attention_mask)]
     own = q.slots[:, :, None] - k.slots[:, None, :]  # B T S
     if config.causal:
         masks.append(own >= 0)
-    if config.window is not None:
-        masks.append((q.positions[:, :, None] - k.positions[:, None, :]).abs() < config.window)
+    if seen is not None:
+        masks.append(in_ranges(seen.ranges, k.positions))
     if not masks:
         return None
     visible = masks[0]
@@ -87,18 +105,22 @@ def _visible(config: StackConfig, q: Layout, k: Layout, same: Tensor | None) -> 
     return (visible | (own == 0))[:, None]
 
 
-def _score_bias(
-    config: StackConfig, relative: RelativeBias | None, q: Layout, k: Layout, same: Tensor | None
-) -> Tensor:
+def _same_sequence(q: Tensor | None, k: Tensor) -> Tensor:
+    """(B, T, S): true for two real tokens of one sequence."""
+    if q is None:
+        return (k != 0)[:, None, :]
+    return (q[:, :, None] == k[:, None, :]) & (k != 0)[:, None, :]
+
+
+def _score_bias(config: StackConfig, relative: RelativeBias | None, q: Layout, k: Layout, seen: Seen | None) -> Tensor:
     parts: list[Tensor] = []
     if relative is not None:
         parts.append(relative(q.positions, k.positions))
     if config.alibi:
         parts.append(alibi_bias(config.n_heads, q.positions, k.positions))
-    if config.sparse is not None:
-        length = k.positions.shape[1] if same is None else same.sum(-1)
-        length = torch.as_tensor(length, device=q.positions.device).expand(q.positions.shape)
-        parts.append(bigbird_bias(config.sparse, q.positions, k.positions, length))
+    if config.sparse is not None and seen is not None and seen.repeats is not None:
+        first = k.positions < config.sparse.block
+        parts.append(torch.where(first[:, None, :], seen.repeats[:, :, None], 1).log()[:, None])
     bias = parts[0]
     for part in parts[1:]:
         bias = bias + part
@@ -117,20 +139,3 @@ def cross_attention_bias(target: Tensor | None, memory: Tensor | None, backend: 
         -1, keepdim=True
     )  # of padding or an empty source: sees everything, since a softmax over nothing is NaN
     return AttentionBias(tensor=(visible | nothing)[:, None], backend=backend)
-
-
-def _with_backend(bias: Tensor | None, backend: Backend) -> AttentionBias:
-    if backend != "flex" or bias is None:
-        return AttentionBias(tensor=bias, backend=backend)
-    from torch.nn.attention.flex_attention import create_block_mask
-
-    open_ = bias if bias.dtype == torch.bool else bias > -torch.inf
-    open_ = open_.any(1) if open_.shape[1] > 1 else open_[:, 0]
-    rows = open_.shape[0] > 1
-
-    def allowed(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-        return open_[b if rows else 0, i, j]
-
-    batch, queries, keys = open_.shape
-    block_mask = create_block_mask(allowed, batch if rows else None, None, queries, keys, device=open_.device)
-    return AttentionBias(tensor=bias, backend=backend, block_mask=block_mask)

@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from headway.config.model import RelativeConfig, RopeConfig, SparseConfig
+from headway.config.model import RelativeConfig, RopeConfig
 
 
 def token_positions(attention_mask: Tensor) -> Tensor:
@@ -118,34 +118,3 @@ class RelativeBias(nn.Module):
         ratio = torch.log(distance.clamp(min=1).float() / exact) / math.log(self.config.max_distance / exact)
         far = (exact + (ratio * (count - exact)).long()).clamp(max=count - 1)
         return side + torch.where(distance < exact, distance, far)
-
-
-def bigbird_bias(config: SparseConfig, q_pos: Tensor, k_pos: Tensor, length: Tensor) -> Tensor:
-    """BigBird's pattern as an additive bias (B, 1, T, S).
-
-    `length` (B, T) is the length of each query's sequence. Short sequences have full attention, as in the paper's code:
-    the pattern needs room for its global, window and random blocks.
-    """
-    last = (length[:, :, None] - 1) // config.block
-    q_block, k_block = q_pos[:, :, None] // config.block, k_pos[:, None, :] // config.block  # B T 1, B 1 S
-    whole = (length[:, :, None] <= (5 + 2 * config.random) * config.block) | (q_block == 0) | (q_block == last)
-    fixed = (k_block == 0) | (k_block == last) | ((q_block - k_block).abs() <= 1)
-    bias = torch.zeros(fixed.shape, device=q_pos.device)
-    if config.seed is None:
-        bias = bias.masked_fill((k_block == 0) & ~whole, math.log(1 + config.random))
-        return bias.masked_fill(~(fixed | whole), -torch.inf)[:, None]
-    return bias.masked_fill(~(fixed | whole | _random_blocks(config, q_block, k_block, last)), -torch.inf)[:, None]
-
-
-def _random_blocks(config: SparseConfig, q_block: Tensor, k_block: Tensor, last: Tensor) -> Tensor:
-    """For each query block, the `random` key blocks with the smallest hash outside the fixed pattern."""
-    assert config.seed is not None
-    blocks = int(max(q_block.max(), k_block.max())) + 1
-    k = torch.arange(blocks, device=q_block.device)
-    mix = (q_block * 0x9E3779B1 + k * 0x85EBCA77 + config.seed * 0xC2B2AE3D) & 0xFFFFFFFF  # B T blocks
-    mix = ((mix ^ (mix >> 15)) * 0x2C1B3C6D) & 0xFFFFFFFF
-    taken = (k == 0) | (k >= last) | ((q_block - k).abs() <= 1)
-    order = mix.masked_fill(taken, 1 << 40)
-    chosen = torch.zeros_like(order, dtype=torch.bool)
-    chosen.scatter_(-1, order.topk(min(config.random, blocks), largest=False).indices, True)
-    return (chosen & ~taken).gather(-1, k_block.expand(-1, q_block.shape[1], -1).clamp(max=blocks - 1))

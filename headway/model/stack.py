@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from headway.config.model import Activation, StackConfig
 from headway.kernels.linear import Linear
+from headway.kernels.sparse.tiles import long_from
 from headway.model.attention import Attention, AttentionBias, Backend, Hook, scoped
 from headway.model.cache import KVCacheLike
-from headway.model.masks import Layout, cross_attention_bias, self_attention_bias
+from headway.model.masks import Layout, cross_attention_bias, long_attention_bias, self_attention_bias
 from headway.model.norms import make_norm
 from headway.model.positions import RelativeBias, rotary_angles
 
@@ -149,6 +150,9 @@ class Stack(nn.Module):
         config = self.config
         keys = layout if cache is None else _cached_layout(cache)
         bias = pairs
+        if bias is None and hook is None and backend == "fused" and self._is_long(layout, keys):
+            dropout = config.attention_dropout if self.training else 0.0
+            bias = long_attention_bias(config, self.relative, layout, len(x), dropout)
         if not isinstance(bias, AttentionBias):
             bias = self_attention_bias(config, self.relative, layout, keys, backend, bias)
         angles = rotary_angles(config.rope, config.head_width, layout.positions) if config.rope else None
@@ -169,6 +173,12 @@ class Stack(nn.Module):
             shift, scale = self.modulate(condition)[:, None].chunk(2, -1)
             x = x * (1 + scale) + shift
         return x
+
+    def _is_long(self, q: Layout, k: Layout) -> bool:
+        """Whether tokens attend to themselves alone, and are so many that a sparse pattern is worth its own kernel."""
+        length, least = q.positions.shape[1], long_from(self.config, q.positions.device)
+        alone = length == k.positions.shape[1] and isinstance(q.first, int) and q.first == 0
+        return least is not None and length >= least and alone
 
 
 def _cached_layout(cache: KVCacheLike) -> Layout:

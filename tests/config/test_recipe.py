@@ -22,6 +22,9 @@ from headway.tasks.recipe import Recipe, batch_size, load_recipe, load_run_recip
         ("tiny", ["train.layer_decay=1.5"], "C003", ["train.layer_decay = 1.5"]),
         ("tiny", ["data.overlap=128"], "C003", ["data.overlap = 128", "data.length"]),
         ("tiny", ["model.attention=dot"], "C004", ["model.attention", "model.kind"]),
+        ("tiny", ["model.sparse=8", "model.window=9"], "C004", ["model.sparse = 8", "model.window = 9"]),
+        ("tiny", ["model.random_blocks=2"], "C004", ["model.random_blocks = 2", "model.sparse"]),
+        ("classify", ["model.from=./m", "model.sparse=8"], "C004", ["model.sparse", "model.from"]),
         ("tiny", ["model.kind=gru", "gpus=2"], "C004", ["model.kind = gru", "gpus = 2"]),
         ("tiny", ["model.kind=gru", "data.rows=pack"], "C004", ["model.kind = gru", "data.rows"]),
         ("mlm", ["model.kind=gru"], "C004", ["model.kind = gru"]),
@@ -36,6 +39,8 @@ from headway.tasks.recipe import Recipe, batch_size, load_recipe, load_run_recip
                 *("train.steps=0", "train.steps=-5", "train.minutes=0", "train.epochs=-1", "train.batch=-1"),
                 *("train.lr=-0.1", "train.warmup=-1", "train.unfreeze=-1", "train.ema=1", "model.freeze=-1"),
                 *("model.lora=-2", "model.depth=0", "model.dropout=1", "data.vocab=-1", "data.noise=1"),
+                *("model.sparse=0", "model.sparse=-64", "model.window=0"),
+                "model.random_blocks=-1",
             )
         ),
         *(
@@ -56,6 +61,7 @@ def test_what_is_close_to_the_mistakes_is_accepted() -> None:
     assert load_recipe("classify", ["model.depth=2", "data.vocab=9"])
     assert load_recipe("classify", ["model.from=./m", "model.freeze=2", "model.lora=4", "data.length=9"])
     assert load_recipe("tiny", ["model.kind=gru"])[1].model.kind == "gru"
+    assert load_recipe("tiny", ["model.sparse=8", "model.random_blocks=2"])[1].model.window is None
 
 
 def test_a_word_is_not_blamed_on_a_line_of_the_file(tmp_path: Path) -> None:

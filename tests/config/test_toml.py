@@ -238,7 +238,7 @@ sparses = st.builds(SparseConfig, block=sizes, random=sizes, seed=maybe_id)
 def stacks(draw: st.DrawFn, **fixed: Any) -> StackConfig:
     groups, repeats, half = draw(st.integers(1, 4)), draw(st.integers(1, 4)), draw(st.integers(1, 8))
     causal = fixed.get("causal", draw(st.booleans()))
-    heads = groups * repeats
+    heads, window = groups * repeats, draw(st.none() | sizes)
     values = dict(
         d_model=heads * half * 2,
         n_layers=draw(st.integers(0, 5)),
@@ -249,10 +249,10 @@ def stacks(draw: st.DrawFn, **fixed: Any) -> StackConfig:
         causal=causal,
         layer_scale=draw(st.none() | numbers),
         scale=draw(st.none() | numbers),
-        window=draw(st.none() | sizes),
+        window=window,
         rope=draw(st.none() | ropes),
         relative=draw(st.none() | relatives),
-        sparse=None if causal else draw(st.none() | sparses),
+        sparse=None if window else draw(st.none() | sparses),
         norm_eps=draw(shares),
         norm_offset=draw(numbers),
     )
@@ -318,7 +318,7 @@ def models(draw: st.DrawFn) -> ModelConfig:
     target = None if kind == "encoder" else draw(tokens)
     if kind == "both":
         assert encoder is not None
-        decoder = replace(encoder, causal=True, cross=True, sparse=None)
+        decoder = replace(encoder, causal=True, cross=True)
     shared = kind == "both" and isinstance(source, TokensConfig) and draw(st.booleans())
     return ModelConfig(
         encoder=encoder,
@@ -448,7 +448,7 @@ CONTRADICTIONS: dict[str, tuple[Any, tuple[str, ...]]] = {
         ("n_heads = 6", "n_kv_heads = 4"),
     ),
     "rotary of odd width": (lambda: stack(d_head=3, rope=RopeConfig()), ("d_head = 3", "rope = 10000.0")),
-    "sparse and causal": (lambda: stack(sparse=SparseConfig(), causal=True), ("sparse", "causal")),
+    "sparse and a window": (lambda: stack(sparse=SparseConfig(), window=7), ("sparse", "window = 7")),
     "near and far meet": (
         lambda: stack(causal=True, relative=RelativeConfig(buckets=32, max_distance=16)),
         ("relative.max_distance = 16", "relative.buckets = 32"),
@@ -517,7 +517,8 @@ def test_settings_close_to_the_contradictions_are_accepted() -> None:
     stack(d_model=12, n_heads=6, n_kv_heads=3)
     stack(d_head=4, rope=RopeConfig())
     stack(d_head=3)
-    stack(sparse=SparseConfig())
+    stack(sparse=SparseConfig(), causal=True)
+    stack(window=7)
     stack(causal=True, relative=RelativeConfig(buckets=32, max_distance=17))
     stack(relative=RelativeConfig(buckets=32, max_distance=9))
     RopeConfig(low_factor=4.0, high_factor=4.0)
@@ -543,7 +544,7 @@ IMPOSSIBLE: dict[type, list[dict[str, Any]]] = {
         *({"low_factor": -1.0}, {"high_factor": NAN}),
     ],
     RelativeConfig: [{"buckets": 0}, {"buckets": 1 << 62}, {"max_distance": 0}],
-    SparseConfig: [{"block": 0}, {"random": -1}],
+    SparseConfig: [{"block": 0}, {"random": -1}, {"random": 1 << 20}],
     PositionConfig: [{"length": 0}, {"length": HUGE}, {"offset": -1}],
     TokensConfig: [
         *({"vocab": value} for value in (0, HUGE)),

@@ -235,7 +235,7 @@ _GPT2S: dict[str, Config] = {
     ),
 }  # fmt: skip
 
-# --------------------------------------------------------------------------- Llama and Gemma
+# --------------------------------------------------------------------------- Llama, Mistral and Gemma
 
 _LLAMA: Config = dict(
     model_type="llama", architectures=["LlamaForCausalLM"], bos_token_id=1, eos_token_id=2, hidden_act="silu",
@@ -274,6 +274,13 @@ _GEMMA: Config = dict(
     num_hidden_layers=18, num_key_value_heads=1, pad_token_id=0, rms_norm_eps=1e-06, rope_scaling=None,
     rope_theta=10000.0, torch_dtype="bfloat16", transformers_version="4.38.0.dev0", use_cache=True,
     vocab_size=256000,
+)  # fmt: skip
+_MISTRAL: Config = dict(
+    model_type="mistral", architectures=["MistralForCausalLM"], bos_token_id=1, eos_token_id=2, hidden_act="silu",
+    hidden_size=4096, initializer_range=0.02, intermediate_size=14336, max_position_embeddings=32768,
+    num_attention_heads=32, num_hidden_layers=32, num_key_value_heads=8, rms_norm_eps=1e-05, rope_theta=10000.0,
+    sliding_window=4096, tie_word_embeddings=False, torch_dtype="bfloat16", transformers_version="4.34.0.dev0",
+    use_cache=True, vocab_size=32000,
 )  # fmt: skip
 
 _LLAMAS: dict[str, Config] = {
@@ -320,6 +327,10 @@ _LLAMAS: dict[str, Config] = {
     "HuggingFaceTB/SmolLM2-1.7B": dict(
         _SMOL1, hidden_size=2048, initializer_range=0.02, intermediate_size=8192, num_attention_heads=32,
         num_hidden_layers=24, num_key_value_heads=32, rope_theta=130000,
+    ),
+    "mistralai/Mistral-7B-v0.1": _MISTRAL,
+    "mistralai/Mistral-7B-Instruct-v0.2": dict(
+        _MISTRAL, attention_dropout=0.0, rope_theta=1000000.0, sliding_window=None
     ),
     "google/gemma-2b": _GEMMA,
     "google/gemma-7b": dict(
@@ -600,6 +611,7 @@ PARAMETERS: dict[str, int] = {
     "HuggingFaceTB/SmolLM2-135M": 134_515_008,
     "HuggingFaceTB/SmolLM2-360M": 361_821_120,
     "HuggingFaceTB/SmolLM2-1.7B": 1_711_376_384,
+    "mistralai/Mistral-7B-v0.1": 7_241_732_096,
     "google/gemma-2b": 2_506_172_416,
     "google/gemma-7b": 8_537_680_896,
     "google-t5/t5-small": 60_506_624,

@@ -34,7 +34,7 @@ def small(kind: str, architecture: str, **changes: Any) -> dict[str, Any]:
     """The family's default switches in a small model."""
     config = defaults(kind) | {"architectures": [architecture], "num_random_blocks": 1}
     config = {k: v for k, v in config.items() if k not in ("dense_act_fn", "is_gated_act")}
-    if kind in ("gpt2", "llama"):
+    if kind in ("gpt2", "llama", "mistral"):
         config["pad_token_id"] = 1
     if kind == "t5":
         config["decoder_start_token_id"] = 0
@@ -66,6 +66,7 @@ LM = {
     "gpt2": "GPT2LMHeadModel",
     "llama": "LlamaForCausalLM",
     "gemma": "GemmaForCausalLM",
+    "mistral": "MistralForCausalLM",
     "bart": "BartForConditionalGeneration",
     "marian": "MarianMTModel",
     "whisper": "WhisperForConditionalGeneration",
@@ -138,7 +139,7 @@ def logits(folder: Path, kind: str) -> Tensor:
 def test_a_copy_equals_what_it_copies_or_is_refused(kind: str, architecture: str, tmp_path: Path) -> None:
     folder = tmp_path / "model"
     config = small(kind, architecture)
-    saved_oracle(config | ({"tie_word_embeddings": True} if kind == "llama" else {}), folder)
+    saved_oracle(config | ({"tie_word_embeddings": True} if kind in ("llama", "mistral") else {}), folder)
     opened = open_weights(folder)
     tensors = {name: opened.read(name).clone() for name in opened.names}
     pairs = tied_names(kind, architecture, list(tensors))

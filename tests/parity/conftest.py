@@ -99,6 +99,13 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "llama-classify": ("LlamaForSequenceClassification", "LlamaConfig", dict(LLAMA, **LABELS)),
     "llama-tag": ("LlamaForTokenClassification", "LlamaConfig", dict(LLAMA, **LABELS)),
     "llama-span": ("LlamaForQuestionAnswering", "LlamaConfig", LLAMA),
+    "mistral": ("MistralModel", "MistralConfig", dict(LLAMA, sliding_window=4)),
+    "mistral-lm": ("MistralForCausalLM", "MistralConfig", dict(LLAMA, sliding_window=5)),
+    "mistral-whole": ("MistralForCausalLM", "MistralConfig", dict(LLAMA, sliding_window=None)),
+    "mistral-classify": (
+        "MistralForSequenceClassification", "MistralConfig", dict(LLAMA, sliding_window=4, **LABELS)
+    ),
+    "mistral-tag": ("MistralForTokenClassification", "MistralConfig", dict(LLAMA, sliding_window=4, **LABELS)),
     "gemma": ("GemmaModel", "GemmaConfig", dict(LLAMA, head_dim=16)),
     "gemma-lm": ("GemmaForCausalLM", "GemmaConfig", dict(LLAMA, head_dim=16)),
     "gemma-classify": ("GemmaForSequenceClassification", "GemmaConfig", dict(LLAMA, head_dim=16, **LABELS)),

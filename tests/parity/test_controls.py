@@ -23,6 +23,7 @@ WRONG: dict[str, tuple[str, str, dict[str, Any]]] = {
     "gpt2-lm": ("gpt2-lm", "decoder", dict(activation="gelu")),
     "llama-lm": ("llama-lm", "decoder", dict(rope=RopeConfig(theta=500.0))),
     "llama3": ("llama3", "decoder", dict(rope=RopeConfig(theta=500_000.0))),
+    "mistral-lm": ("mistral-lm", "decoder", dict(window=4)),
     "gemma-lm": ("gemma-lm", "target", dict(scale=1.0)),
     "gemma norm": ("gemma-lm", "decoder", dict(norm_offset=0.0)),
     "t5 distance": ("t5-lm", "decoder", dict(relative=RelativeConfig(max_distance=128))),

@@ -45,6 +45,7 @@ def theirs(case: Case, batch: Batch, oracle: Any = None) -> dict[str, Tensor]:
             "gpt2",
             "llama",
             "gemma",
+            "mistral",
             "big_bird",
         ):  # left alone, they count padding as positions
             arguments["position_ids"] = (batch.attention_mask.cumsum(-1) - 1).clamp(min=0)

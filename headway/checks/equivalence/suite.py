@@ -43,11 +43,14 @@ from headway.joint.fusion import Fusion
 from headway.joint.graph import GraphModel
 from headway.joint.series import SeriesModel
 from headway.joint.towers import TwoTowers
+from headway.kernels.sparse.tiles import long_from
 from headway.model.model import Model, Output, Transformer, evaluating
 from headway.progress import bar
 
 LENGTHS = (5, 37, 22)
 """Lengths of the sequences: different, and one longer than T5's exact position buckets."""
+LONGEST = 8192
+"""The longest sequence that is made longer for a sparse pattern: all its pairs are computed too."""
 Check = Callable[[], Outcome]
 BESIDE: tuple[tuple[type, Callable[..., FusionChecks | SeriesChecks | GraphChecks]], ...] = (
     (Fusion, FusionChecks),
@@ -122,7 +125,7 @@ class _ModelChecks:
         self.device = next(model.parameters()).device
         self.dtype = next(model.parameters()).dtype
         self.two_stacks = bool(self.config.encoder and self.config.decoder)
-        self.lengths = _lengths(self.config)
+        self.lengths = _lengths(self.config, self.device)
         self.inputs = [self._input(n) for n in self.lengths]
         self.targets = [self._tokens(n, self.config.target) for n in reversed(self.lengths)]
         self.alone = [self._read(x[None], t[None]) for x, t in zip(self.inputs, self.targets, strict=True)]
@@ -329,11 +332,19 @@ class _ModelChecks:
 
         x, t = self.inputs[1][None], self.targets[1][None]
         targets = t if self.two_stacks else None
+        fast = self.model(x, targets).hidden
         hidden = [self.model(x, targets, backend=b, hook=hook).hidden for b in ("fused", "eager")]
         if not seen:
             return skip("the model has no attention")
         rows = max(float((m.sum(-1) - 1).abs().max()) for pair in seen.values() for m in pair)
-        worst = max([max_difference(*hidden), rows, *(max_difference(*pair) for pair in seen.values())])
+        worst = max(
+            [
+                max_difference(*hidden),
+                max_difference(fast, hidden[1]),
+                rows,
+                *(max_difference(*pair) for pair in seen.values()),
+            ]
+        )
         return self._outcome(worst)
 
     @cached_property
@@ -350,14 +361,13 @@ class _ModelChecks:
         return self._outcome(worst)
 
 
-def _lengths(config: AnyConfig) -> list[int]:
-    """Lengths at which a window or BigBird's pattern masks something, within the model's context."""
+def _lengths(config: AnyConfig, device: torch.device) -> list[int]:
+    """Lengths at which a sparse pattern hides something, and has a kernel of its own, within the model's context."""
     reach = 0
     for stack in (config.encoder, config.decoder):
-        if stack is not None and stack.sparse is not None:
-            reach = max(reach, (5 + 2 * stack.sparse.random) * stack.sparse.block + 3)
-        if stack is not None and stack.window is not None and stack.window <= 1024:
-            reach = max(reach, stack.window + 3)
+        least = None if stack is None else long_from(stack, device)
+        if least is not None and least <= LONGEST:
+            reach = max(reach, least + 3)
     fronts = (f for f in (config.source, config.target) if f is not None)
     limits = [limit for limit in map(max_positions, fronts) if limit is not None]
     return [min([n, *limits]) for n in (LENGTHS[0], max(LENGTHS[1], reach), LENGTHS[2])]

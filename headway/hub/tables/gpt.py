@@ -1,4 +1,4 @@
-"""Tables of decoders: GPT-2 (Radford et al. 2019), Llama 2 and 3 (Touvron et al. 2023), Gemma (2024)."""
+"""Tables of decoders: GPT-2 (Radford et al. 2019), Llama 2 and 3 (Touvron 2023), Mistral (2023), Gemma (2024)."""
 
 from __future__ import annotations
 
@@ -318,4 +318,31 @@ GEMMA = Family(
     special={"pad": 0, "bos": 2, "eos": 1},
     on_read=_read_gemma,
     on_write=_write_gemma,
+)
+
+MISTRAL = Family(
+    name="mistral",
+    fields=(
+        *with_defaults(
+            tuple(f for f in _llama_fields("silu") if f.theirs not in ("attention_bias", "mlp_bias")),
+            num_key_value_heads=8,
+            intermediate_size=14336,
+            max_position_embeddings=131072,
+        ),
+        Field("sliding_window", "decoder.window", 4096),
+    ),
+    fixed={**_LLAMA_FIXED, "decoder.qkv_bias": False, "decoder.out_bias": False, "decoder.ffn_bias": False},
+    tensors=_LLAMA_TENSORS,
+    heads={
+        "MistralForCausalLM": _lm("embed_tokens"),
+        "MistralModel": _BARE,
+        "MistralForSequenceClassification": _SCORE,
+        "MistralForTokenClassification": _tag("score"),
+    },
+    prefix="model.",
+    unused=_ROPE_FIELDS,
+    unneeded=("rotary_emb.inv_freq",),
+    special={"bos": 1, "eos": 2},
+    on_read=_read_llama,
+    on_write=_write_llama,
 )

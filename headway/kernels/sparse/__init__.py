@@ -1,0 +1,1 @@
+"""Sparse attention: patterns of visible keys, and the kernels that compute nothing else."""
