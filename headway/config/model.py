@@ -30,7 +30,7 @@ class RopeConfig:
     original_length: int = 8192
     """llama3: the context length before scaling."""
     partial: float = 1.0
-    """Share of a head's width that is rotated (GPT-NeoX, Phi, Moonshine): the first pairs; the angles of others are 0."""
+    """Share of a head's width that is rotated (GPT-NeoX, Phi, Moonshine): its first pairs; other angles are 0."""
 
     def __post_init__(self) -> None:
         in_range(self, partial=(0.0, 1.0), theta=(1.0, 1e12), factor=(1e-6, 1e6), original_length=(1, MAX_LENGTH))

@@ -125,7 +125,7 @@ def plan_tensors(
 
 
 def _row_orders(op: str, rows: tuple[int, ...], stack: StackConfig | None) -> tuple[tuple[int, ...], ...]:
-    """The orders of a `StackedTensor`. Our rotary pairs are a row of each half of a head, and come before all others."""
+    """The orders of a `StackedTensor`. Our rotary pairs are a row of each half of a head, before all other rows."""
     if op == "swapped":
         return tuple((*range(count // 2, count), *range(count // 2)) for count in rows)
     if op != "pairs":

@@ -59,7 +59,9 @@ def _default(field: Field[Any]) -> object:
     return field.default_factory() if field.default_factory is not MISSING else field.default
 
 
-ROPE = of_any("theta", "scaling", "factor", "low_factor", "high_factor", "original_length", "partial")  # `rotary_angles`
+ROPE = of_any(
+    "theta", "scaling", "factor", "low_factor", "high_factor", "original_length", "partial"
+)  # `rotary_angles`
 POSITIONS = of_any("kind", "length", "offset", "layout") | {"every_layer": exactly(False)}
 TOKENS = of_any("kind", "vocab", "segments", "scale", "norm", "norm_eps", "dropout")  # the model's own front end
 TOKENS |= {"positions": _part(POSITIONS)}

@@ -11,7 +11,7 @@ from headway.config.augment import SoundAugmentConfig
 from headway.config.networks.kinds import AnyConfig
 from headway.config.ranges import Range, at_least, conflict, within
 from headway.errors import DataError, nearest
-from headway.tasks.audio.task import SoundExample, SoundTask
+from headway.tasks.audio.task import SOUND_FRONTS, SoundExample, SoundTask
 from headway.tasks.base import FineTuning, Json, Tries
 from headway.tasks.seq2seq.task import OutputSettings
 from headway.tasks.transcribe.subtitles import FORMATS
@@ -105,8 +105,8 @@ class Transcribe(SoundTask):
         return super().value(value, folder)
 
     def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
-        frames = getattr(config.source, "kind", "") == "frames"
-        return config.kind == "encoder-decoder" and config.lm is not None and frames
+        hears = getattr(config.source, "kind", "") in SOUND_FRONTS
+        return config.kind == "encoder-decoder" and config.lm is not None and hears
 
     def render(self, found: Sequence[tuple[SoundExample, Json]], *, colours: bool) -> Iterator[str]:
         for example, result in found:
