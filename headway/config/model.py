@@ -40,7 +40,7 @@ class RopeConfig:
             raise conflict(first, second, "the first must be smaller")
 
     def rotated(self, width: int) -> int:
-        """How many of the rows of a head of this width are rotated."""
+        """How many rows of a head of this width are rotated; if it is odd, so is one more, as in `transformers`."""
         return int(width * self.partial)
 
 
@@ -137,9 +137,6 @@ class StackConfig:
             raise conflict(heads, f"n_kv_heads = {self.kv_heads}", "the groups must divide the heads")
         if self.rope and self.head_width % 2:
             raise conflict(f"d_head = {self.head_width}", f"rope = {self.rope.theta}", "rope needs an even width")
-        if self.rope and self.rope.rotated(self.head_width) % 2:
-            share = f"rope.partial = {self.rope.partial}"
-            raise conflict(f"d_head = {self.head_width}", share, "the rotated part needs an even width")
         if self.sparse and self.causal:
             raise conflict("sparse", "causal = true", "BigBird's pattern is bidirectional")
         if self.modulation and self.norm_at == "post":

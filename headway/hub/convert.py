@@ -131,7 +131,8 @@ def _row_orders(op: str, rows: tuple[int, ...], stack: StackConfig | None) -> tu
     if op != "pairs":
         return ()
     assert stack is not None and stack.rope is not None
-    width, rotated = stack.head_width, stack.rope.rotated(stack.head_width)
+    width = stack.head_width
+    rotated = -(-stack.rope.rotated(width) // 2) * 2
     middle = (width + rotated) // 2
     order = (*range(0, rotated, 2), *range(rotated, middle), *range(1, rotated, 2), *range(middle, width))
     return order, order, ()  # values are not rotated

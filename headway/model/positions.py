@@ -56,7 +56,7 @@ def rotary_angles(config: RopeConfig, width: int, positions: Tensor) -> tuple[Te
     """Cosines and sines (B, 1, T, D/2) of the angles by which `rotate` turns queries and keys."""
     rotated = config.rotated(width)
     steps = torch.arange(0, rotated, 2, device=positions.device, dtype=torch.float32)
-    frequency = F.pad(1.0 / config.theta ** (steps / max(1, rotated)), (0, (width - rotated) // 2))
+    frequency = F.pad(1.0 / config.theta ** (steps / max(1, rotated)), (0, width // 2 - len(steps)))
     if config.scaling == "linear":
         frequency = frequency / config.factor
     elif config.scaling == "llama3":

@@ -24,7 +24,8 @@ QUICK = (
     "distilbert/distilgpt2", "huggyllama/llama-7b", "lmsys/vicuna-7b-v1.5-16k", "meta-llama/Llama-3.2-1B",
     "HuggingFaceTB/SmolLM2-135M-Instruct", "google/gemma-2b", "google-t5/t5-3b", "google/flan-t5-small",
     "facebook/bart-large-cnn", "facebook/bart-large-mnli", "sshleifer/distilbart-cnn-12-6",
-    "Helsinki-NLP/opus-mt-en-de", "openai/whisper-tiny", "google/vit-base-patch16-224", "facebook/dinov2-small",
+    "Helsinki-NLP/opus-mt-en-de", "openai/whisper-tiny", "UsefulSensors/moonshine-tiny",
+    "google/vit-base-patch16-224", "facebook/dinov2-small",
     "facebook/deit-tiny-distilled-patch16-224",
     "facebook/dinov2-giant",
 )  # fmt: skip

@@ -73,6 +73,7 @@ STACK: dict[str, Rule] = {
     "n_layers": lambda count: count > 0,
     "causal": exactly(True),
     "norm": exactly("layernorm", "rmsnorm"),
+    "norm_bias": exactly(True),
     "norm_at": exactly("pre", "post"),
     "residual": exactly(True),
     "layer_scale": exactly(None),
