@@ -11,10 +11,10 @@ nodes that multiply by them. Nothing but NumPy reads the file, so the package it
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import struct
 from collections.abc import Iterator
-from importlib.metadata import files
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ BYTE_ORDER_MARK = 31353
 CONFIG: dict[str, Any] = {
     "model_type": "moonshine",
     "architectures": ["MoonshineForConditionalGeneration"],
-    **{f"{side}_num_{what}": n for side in ("encoder", "decoder") for what, n in (("hidden_layers", 6),)},
+    **{"encoder_num_hidden_layers": 6, "decoder_num_hidden_layers": 6},
     **{f"{side}_num_{what}": 8 for side in ("encoder", "decoder") for what in ("attention_heads", "key_value_heads")},
     "encoder_hidden_act": "gelu",
     "decoder_hidden_act": "silu",
@@ -230,9 +230,11 @@ def convert(folder: Path, out: Path) -> None:
 
 
 def installed() -> Path:
-    """The folder of the model in the installed package."""
-    found = [file for file in files("moonshine-voice") or () if file.name == ENCODER]
-    return Path(str(found[0].locate())).parent
+    """The folder of the model in the installed package, which is found, not imported."""
+    spec = importlib.util.find_spec("moonshine_voice")
+    if spec is None or spec.origin is None:
+        raise SystemExit("moonshine-voice is not installed: pip install --no-deps moonshine-voice==0.1.0")
+    return Path(spec.origin).parent / "assets" / "tiny-en"
 
 
 def main() -> None:

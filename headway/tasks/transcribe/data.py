@@ -63,6 +63,10 @@ class Clips:
         ids, types = self.target.ids[:count], self.target.token_type_ids[:count]
         return Clips(self.store, self.rows[:count], Examples(ids, types), self.prompt, self.features)
 
+    def positions(self, rows: Index | Sequence[int]) -> int:
+        """Positions of the encoder for these sounds."""
+        return sum(self.features.positions_of(frames_of(self.store, self.rows[row])) for row in rows)
+
     def batches(self, tokens: int) -> Iterable[list[int]]:
         """All of them in batches of about so many positions, those of the encoder included."""
         size = max(1, tokens // (self.features.positions + self.longest))

@@ -48,7 +48,11 @@ class SoundFeatures:
     @property
     def positions(self) -> int:
         """Positions of the encoder for a whole window."""
-        return self.window * HOP // STRIDE if self.raw else self.window // 2
+        return self.positions_of(self.window)
+
+    def positions_of(self, frames: int) -> int:
+        """Positions of the encoder for a sound of so many frames: all of a window, where silence fills it up."""
+        return frames * HOP // STRIDE if self.raw else self.window // 2
 
     @property
     def seconds_per_position(self) -> float:

@@ -28,13 +28,14 @@ class Settings(OutputSettings, SoundAugmentConfig):
     beam: int = 1
     """Beam width; 1 takes the likeliest token each time."""
     seconds: float = 30.0
-    """Seconds of sound that the encoder of a new model reads at once; shorter sounds are padded to it."""
+    """Seconds of sound that the encoder of a new model reads at once; shorter sounds are padded to it. Also of one that
+    reads samples (Moonshine), which could read any length: longer sounds are cut at pauses."""
     mels: Literal[80, 128] = 80
     """Bands of the spectrogram of a new model."""
     language: str = ""
     """The language that is spoken, by its code or name; empty: the model detects it."""
     translate: bool = False
-    """Whether a model of many languages writes English, whatever is spoken."""
+    """Whether a model of many languages writes English, whatever is spoken; others refuse it."""
     timestamps: bool = False
     """Whether the model writes when each sentence begins and ends; models that headway trains do not."""
     windows: Literal["sequential", "fixed"] = "sequential"

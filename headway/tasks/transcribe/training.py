@@ -121,13 +121,13 @@ class TranscribeTraining(WritingTraining[Clips]):
 
     @property
     def facts(self) -> dict[str, Any]:
-        train, valid, positions = self.train, self.valid, self.features.positions
+        train, valid = self.train, self.valid
         return {
             **self.data.about,
             "samples": len(train),
-            "tokens": len(train) * positions + int(train.target.lengths.sum()),
+            "tokens": train.positions(range(len(train))) + int(train.target.lengths.sum()),
             "valid_samples": len(valid),
-            "valid_tokens": len(valid) * positions + int(valid.target.lengths.sum()),
+            "valid_tokens": valid.positions(range(len(valid))) + int(valid.target.lengths.sum()),
             "vocab": self.tokenizer.vocab_size,
             "seconds": round(sum(frames_of(train.store, row) for row in train.rows) / 100, 1),
             "cut": int(train.target.truncated.sum() + valid.target.truncated.sum()),
@@ -199,7 +199,7 @@ class TranscribeTraining(WritingTraining[Clips]):
         labels, said = part.targets(rows, part.longest)
         inputs, targets = decoder_tensors(labels, said, self.speech.start)
         count = int(said.sum())
-        return inputs, targets, (count, len(rows) * self.features.positions + count)
+        return inputs, targets, (count, part.positions(rows) + count)
 
     @property
     def loss(self) -> Callable[..., Tensor]:

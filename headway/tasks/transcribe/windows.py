@@ -78,6 +78,8 @@ class Transcriber:
         elif speech.first_timestamp is not None:  # `transformers` lets such a text have times, and cuts it there
             times = range(speech.first_timestamp, model.lm.vocab)
             self.rules["banned"] = (*self.rules.get("banned", ()), *((token,) for token in times))
+        if settings.translate and "translate" not in speech.tasks:
+            raise ConfigError("C004", "transcribe.translate = true, and the model does not translate")
         self.device = next(model.parameters()).device
 
     @property
