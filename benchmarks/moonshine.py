@@ -3,6 +3,11 @@
     pip install --no-deps moonshine-voice==0.1.0
     python benchmarks/moonshine.py OUT [--package FOLDER]
     headway run OUT talk.wav
+    python benchmarks/moonshine.py OUT --compare SOUNDS     # with onnxruntime: pip install onnxruntime
+
+SOUNDS is a folder with a table transcripts.tsv (file, text). Of each sound, --compare prints the texts of headway and
+of ONNX Runtime, which multiplies by the integers themselves; how far the encoder's output is from theirs, over its own
+size; and the edits between words, without case and punctuation. Abbreviations that the model writes (Mr.) are read out.
 
 The package has the model for ONNX Runtime, with matrices of 8-bit integers: they are dequantized, and named after the
 nodes that multiply by them. Nothing but NumPy reads the file, so the package itself is never imported.
@@ -11,6 +16,7 @@ nodes that multiply by them. Nothing but NumPy reads the file, so the package it
 from __future__ import annotations
 
 import argparse
+import csv
 import importlib.util
 import json
 import struct
@@ -20,9 +26,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from common import emit
 from numpy.typing import NDArray
 
+import headway
+from headway.data.sounds.decode import open_sound
+from headway.data.sounds.resample import resampled
 from headway.hub.weights import FORMAT, write_tensors
+from headway.model.model import evaluating
+from headway.tasks.metrics.error_rate import edits, normalized
 
 ENCODER, DECODER, TOKENS = "encoder_model.ort", "decoder_model_merged.ort", "tokenizer.bin"
 TYPES = {1: np.float32, 2: np.uint8, 3: np.int8}
@@ -237,12 +249,57 @@ def installed() -> Path:
     return Path(spec.origin).parent / "assets" / "tiny-en"
 
 
+def onnx_text(encoder: Any, decoder: Any, samples: Floats) -> tuple[Floats, list[int]]:
+    """The encoder's output and the likeliest tokens, as ONNX Runtime computes them."""
+    mask = np.ones((1, len(samples)), np.int64)
+    memory = encoder.run(None, {"input_values": samples[None], "attention_mask": mask})[0]
+    names = [each.name for each in decoder.get_outputs()][1:]
+    past = {name.replace("present", "past_key_values"): np.zeros((1, 8, 0, 36), np.float32) for name in names}
+    tokens, most = [1], round(len(samples) / 16_000 * 6.5)
+    while len(tokens) <= most and tokens[-1] != 2:
+        later = len(tokens) > 1
+        given = {"encoder_hidden_states": memory, "encoder_attention_mask": mask, "use_cache_branch": np.array([later])}
+        logits, *present = decoder.run(None, {"input_ids": np.array([tokens[-1:]]), **given, **past})
+        kept = zip(names, present, strict=True)  # what is of the encoder is computed once
+        past |= {n.replace("present", "past_key_values"): v for n, v in kept if not (later and ".encoder." in n)}
+        tokens.append(int(logits[0, -1].argmax()))
+    return memory, [token for token in tokens if token > 2]
+
+
+def compare(folder: Path, package: Path, sounds: Path) -> None:
+    """Print what both hear in some sounds."""
+    import onnxruntime
+
+    model = headway.load(folder)
+    encoder, decoder = (onnxruntime.InferenceSession(str(package / name)) for name in (ENCODER, DECODER))
+    with (sounds / "transcripts.tsv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file, delimiter="\t"))
+    for row in rows:
+        sound = open_sound(sounds / row["file"])
+        samples = resampled(sound.samples, sound.rate, 16_000)
+        memory, tokens = onnx_text(encoder, decoder, samples)
+        with evaluating(model.model):
+            ours = model.model.encode(torch.from_numpy(samples)[None]).hidden.numpy()
+        found = model.transcribe(samples)
+        said = normalized(found.text, "words").replace("mr ", "mister ")
+        emit(
+            sound=row["file"], text=found.text, onnx_runtime=model.tokenizer.decode(tokens),
+            distance=float(np.linalg.norm(ours - memory) / np.linalg.norm(memory)),
+            wrong_words=edits(said.split(), normalized(row["text"], "words").split()),
+        )  # fmt: skip
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("--package", type=Path, help=f"a folder with {ENCODER}; without it, the installed package's")
+    parser.add_argument("--compare", type=Path, help="a folder of sounds with transcripts.tsv")
     asked = parser.parse_args()
-    convert(asked.package or installed(), asked.out)
+    package = asked.package or installed()
+    if asked.compare is None:
+        convert(package, asked.out)
+    else:
+        compare(asked.out, package, asked.compare)
 
 
 if __name__ == "__main__":

@@ -140,7 +140,8 @@ def _row_orders(op: str, rows: tuple[int, ...], stack: StackConfig | None) -> tu
 
 def _ordered(part: Tensor, order: tuple[int, ...]) -> Tensor:
     """The rows of each stretch of a tensor in another order."""
-    return part.unflatten(0, (-1, len(order)))[:, list(order)].flatten(0, 1)
+    stretches = torch.unflatten(part, 0, (-1, len(order)))
+    return stretches[:, list(order)].flatten(0, 1)
 
 
 def _split_rows(
