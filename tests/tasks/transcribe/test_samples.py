@@ -200,7 +200,7 @@ def test_batches_are_as_long_as_their_sounds(talks: Path, moonshine: Path) -> No
 
 
 def test_changes_of_a_sound_do_not_depend_on_those_beside_it(talks: Path, moonshine: Path) -> None:
-    every = ("shift=0.5", "noise=1", "gain=6", "time_masks=3", "mel_masks=2")
+    every = ("shift=0.5", "noise=1", "gain=6", "time_masks=3", "mel_masks=2", "mel_mask=0.9")
     made = prepared(talks, moonshine, *(f"transcribe.{each}" for each in every))
     together, real, *_ = made.batch(np.arange(6)).tensors
     assert together is not None and real is not None
@@ -212,7 +212,7 @@ def test_changes_of_a_sound_do_not_depend_on_those_beside_it(talks: Path, moonsh
     _, some, *_ = prepared(talks, moonshine).batch(np.arange(6)).tensors
     assert some is not None and (real.sum(1) > some.sum(1)).any(), "there is silence before some sounds"
     hidden = (together == 0) & real
-    assert hidden.any(1).any() and not hidden.all(1).any(), "stretches are hidden, bands are not"
+    assert hidden.any() and (together != 0).any(1).all(), "stretches are hidden, bands are not"
 
 
 def test_it_is_trained_further(
