@@ -247,6 +247,10 @@ def speech_tokens(tokenizer: Tokenizer, folder: Any, special: SpecialTokens | No
     if special.start is None:
         raise ConfigError("C004", f"model.from = {recipe.model.from_} does not say which token its decoder starts from")
     found = read_speech_tokens(folder, tokenizer, special.start, special.eos_ids)
+    if recipe.settings.timestamps and found.first_timestamp is None:
+        raise ConfigError(
+            "C004", f"transcribe.timestamps = true, and model.from = {recipe.model.from_} has no timestamps"
+        )
     if found.languages and not recipe.settings.language:
         hint = "transcribe.language=en, say: the language of the texts"
         raise ConfigError("C004", f"model.from = {recipe.model.from_} knows many languages: which one is spoken?", hint)

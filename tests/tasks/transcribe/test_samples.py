@@ -186,6 +186,11 @@ def prepared(talks: Path, base: Path, *settings: str) -> TranscribeTraining:
     return made
 
 
+def test_timestamps_are_refused_before_training(talks: Path, moonshine: Path) -> None:
+    with pytest.raises(ConfigError, match="has no timestamps"):
+        prepared(talks, moonshine, "transcribe.timestamps=true")
+
+
 def test_batches_are_as_long_as_their_sounds(talks: Path, moonshine: Path) -> None:
     made = prepared(talks, moonshine)
     samples, real, inputs, targets = made.batch(np.arange(4)).tensors
