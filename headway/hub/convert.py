@@ -46,6 +46,8 @@ class StackedTensor:
     """How many rows of our parameter each tensor of the file fills."""
     absent: int | None = None
     """Index of the tensor that the family does not store: a bias that is always zero."""
+    orders: tuple[tuple[int, ...], ...] = ()
+    """For each tensor of the file, the rows that ours begins with: of a head, say, and alike of those that follow."""
 
 
 def load_tensors(model: Model, family: Family | None, architecture: str, source: Source) -> None:
@@ -80,6 +82,8 @@ def dump_tensors(model: Model, family: Family | None, architecture: str) -> Iter
         for i, part in enumerate(whole.split(list(piece.rows))):
             if i == piece.absent:
                 continue
+            if piece.orders and piece.orders[i]:
+                part = _ordered(part, tuple(sorted(range(len(piece.orders[i])), key=piece.orders[i].__getitem__)))
             if piece.op == "transpose" and part.ndim == 2:
                 yield piece.theirs[i], part.T
             else:
@@ -116,8 +120,29 @@ def plan_tensors(
         names, op = table[name if name in table else module]
         stack = model.config.encoder if name.startswith("encoder") else model.config.decoder
         rows, absent = _split_rows(name, parameter, len(names), stack, vocab.get(parameter))
-        result.append((StackedTensor(name, tuple(t + suffix for t in names), op, rows, absent), parameter))
+        orders = _row_orders(op, rows, stack)
+        result.append((StackedTensor(name, tuple(t + suffix for t in names), op, rows, absent, orders), parameter))
     return result
+
+
+def _row_orders(op: str, rows: tuple[int, ...], stack: StackConfig | None) -> tuple[tuple[int, ...], ...]:
+    """The orders of a `StackedTensor`. Our rotary pairs are a row of each half of a head, before all other rows."""
+    if op == "swapped":
+        return tuple((*range(count // 2, count), *range(count // 2)) for count in rows)
+    if op != "pairs":
+        return ()
+    assert stack is not None and stack.rope is not None
+    width = stack.head_width
+    rotated = -(-stack.rope.rotated(width) // 2) * 2
+    middle = (width + rotated) // 2
+    order = (*range(0, rotated, 2), *range(rotated, middle), *range(1, rotated, 2), *range(middle, width))
+    return order, order, ()  # values are not rotated
+
+
+def _ordered(part: Tensor, order: tuple[int, ...]) -> Tensor:
+    """The rows of each stretch of a tensor in another order."""
+    stretches = torch.unflatten(part, 0, (-1, len(order)))
+    return stretches[:, list(order)].flatten(0, 1)
 
 
 def _split_rows(
@@ -216,7 +241,7 @@ def _read(piece: StackedTensor, parameter: Tensor, source: Source, by_name: Mapp
     """A parameter from its tensors. Only what is stacked, transposed or padded is copied: the rest may stay mapped."""
     names = {i: by_name[name] for i, name in enumerate(piece.theirs) if i != piece.absent}
     turned = piece.op == "transpose" and parameter.ndim == 2
-    if piece.rows == (len(parameter),) and not turned:
+    if piece.rows == (len(parameter),) and not turned and not piece.orders:
         return source.read(names[0]).reshape(parameter.shape)
     dtypes = [getattr(torch, source.dtype(name)) for name in names.values()]
     whole = torch.empty(parameter.shape, dtype=reduce(torch.promote_types, dtypes))
@@ -229,6 +254,8 @@ def _read(piece: StackedTensor, parameter: Tensor, source: Source, by_name: Mapp
             part.copy_(source.read(names[i]).T)
         else:
             source.fill(names[i], part)
+        if piece.orders and piece.orders[i]:
+            part.copy_(_ordered(part, piece.orders[i]))
     return whole
 
 

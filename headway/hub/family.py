@@ -57,8 +57,9 @@ class Tensor:
     theirs: str
     """Names separated by `|` are stacked along the first axis: q|k|v."""
     op: str = ""
-    """How the file stores it: `transpose`d, with 1 or 2 leading axes of size one (`lead1`, `lead2`), as `patches`, or
-    without an axis (`scalar`)."""
+    """How the file stores it: `transpose`d, with 1 or 2 leading axes of size one (`lead1`, `lead2`), as `patches`,
+    without an axis (`scalar`), with its halves `swapped`, or queries and keys with neighbouring rows as rotary `pairs`.
+    """
     when: str = ""
     """Path of a setting: the entry applies if it is on, or after `!` if it is off."""
 

@@ -1,4 +1,4 @@
-"""Front ends: token ids, image patches, mel frames and conditions to vectors.
+"""Front ends: token ids, image patches, mel frames, samples and conditions to vectors.
 
 Letters: B batch, T tokens, M width of the model, C channels.
 """
@@ -12,11 +12,19 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headway.config.model import ConditionConfig, FramesConfig, FrontConfig, PatchesConfig, PositionConfig, TokensConfig
+from headway.config.model import (
+    ConditionConfig,
+    FramesConfig,
+    FrontConfig,
+    PatchesConfig,
+    PositionConfig,
+    SamplesConfig,
+    TokensConfig,
+)
 from headway.errors import DataError
 from headway.kernels.linear import Linear
 from headway.model.masks import Layout
-from headway.model.norms import LayerNorm
+from headway.model.norms import LayerNorm, SoundNorm
 from headway.model.positions import grid_sinusoidal, make_embedding, sinusoidal
 
 VOCAB_MULTIPLE = 64
@@ -205,6 +213,34 @@ class FrameEmbedding(nn.Module):
         return Embedded(F.dropout(x, self.config.dropout, self.training), layout, repeated_positions)
 
 
+class SampleEmbedding(nn.Module):
+    """Samples of a sound through three convolutions over time, without padding (Jeffries et al. 2024)."""
+
+    def __init__(self, config: SamplesConfig, width: int) -> None:
+        super().__init__()
+        self.config = config
+        first, second, third = config.convolutions
+        self.conv1, self.norm = nn.Conv1d(1, width, *first, bias=False), SoundNorm(width)
+        self.conv2, self.conv3 = nn.Conv1d(width, 2 * width, *second), nn.Conv1d(2 * width, width, *third)
+
+    def forward(self, samples: Tensor, attention_mask: Tensor | None = None) -> Embedded:
+        """samples (B, n). A position is real if all its samples are, so that no padding leaks in."""
+        if samples.ndim != 2 or samples.shape[1] < self.config.span()[0]:
+            shortest = f"the model takes (B, n), n at least {self.config.span()[0]}"
+            raise DataError("D001", f"samples of shape {tuple(samples.shape)}, {shortest}")
+        x = self.norm(torch.tanh(self.conv1(samples[:, None])), self._real(attention_mask, 1))
+        x = F.gelu(self.conv3(F.gelu(self.conv2(x)))).transpose(1, 2)  # B n/384 M
+        layout = Layout.of(x.shape[1], self._real(attention_mask, 3), x.device)
+        return Embedded(F.dropout(x, self.config.dropout, self.training), layout)
+
+    def _real(self, attention_mask: Tensor | None, convolutions: int) -> Tensor | None:
+        """(B, T) after the first convolutions: where the first and the last sample are real, those between are."""
+        if attention_mask is None:
+            return None
+        (width, stride), real = self.config.span(convolutions), attention_mask != 0
+        return (real[:, : real.shape[1] - width + 1] & real[:, width - 1 :])[:, ::stride]
+
+
 class ConditionEmbedding(nn.Module):
     """A time and a class as one vector (Peebles & Xie 2023)."""
 
@@ -220,10 +256,12 @@ class ConditionEmbedding(nn.Module):
         return F.silu(self.time2(F.silu(self.time1(waves))) + self.classes(classes))
 
 
-Front = TokenEmbedding | PatchEmbedding | FrameEmbedding
+Front = TokenEmbedding | PatchEmbedding | FrameEmbedding | SampleEmbedding
 
 
 def make_front(config: FrontConfig, width: int) -> Front:
     if isinstance(config, TokensConfig):
         return TokenEmbedding(config, width)
+    if isinstance(config, SamplesConfig):
+        return SampleEmbedding(config, width)
     return PatchEmbedding(config, width) if isinstance(config, PatchesConfig) else FrameEmbedding(config, width)

@@ -22,9 +22,7 @@ from headway.model.cache import KVCache, KVCacheLike
 from headway.model.embed import (
     ConditionEmbedding,
     Embedded,
-    FrameEmbedding,
     Front,
-    PatchEmbedding,
     TokenEmbedding,
     make_front,
 )
@@ -76,7 +74,7 @@ class Model(nn.Module, ABC):
         backend: Backend = "fused",
         hook: Hook | None = None,
     ) -> Output:
-        """Hidden states. `inputs` are token ids (B, T), images or mel frames; `targets` are the decoder's inputs.
+        """Hidden states. `inputs` are token ids (B, T), images or sounds; `targets` are the decoder's inputs.
 
         `attention_mask` is true for real tokens, whichever side the padding is on. As integers 1, 2, … it holds the
         segment ids of packed sequences, and 0 is padding.
@@ -218,7 +216,6 @@ class Transformer(Model):
         if isinstance(self.source, TokenEmbedding):
             front = self.source(inputs, attention_mask, token_type_ids)
         else:
-            assert isinstance(self.source, FrameEmbedding | PatchEmbedding)
             front = self.source(inputs, attention_mask)  # images have no padding: the mask says which patches to hide
         again = front.repeated_positions
         vector = None

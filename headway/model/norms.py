@@ -16,11 +16,11 @@ from headway.config.model import StackConfig
 class LayerNorm(nn.Module):
     """(x - mean) / √(variance + eps) · weight + bias (Ba et al. 2016)."""
 
-    def __init__(self, width: int, eps: float) -> None:
+    def __init__(self, width: int, eps: float, bias: bool = True) -> None:
         super().__init__()
         self.eps = eps
         self.weight = nn.Parameter(torch.ones(width))
-        self.bias = nn.Parameter(torch.zeros(width))
+        self.bias = nn.Parameter(torch.zeros(width)) if bias else None
 
     def forward(self, x: Tensor) -> Tensor:
         return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps).to(x.dtype)
@@ -52,6 +52,25 @@ class RMSNorm(nn.Module):
         return F.rms_norm(x.float(), weight.shape, weight, self.eps).to(x.dtype)
 
 
+class SoundNorm(nn.Module):
+    """GroupNorm of one group: the statistics of a whole sound (Wu & He 2018), without those of its padding."""
+
+    def __init__(self, width: int, eps: float = 1e-5) -> None:
+        super().__init__()
+        self.eps = eps
+        self.weight = nn.Parameter(torch.ones(width))
+        self.bias = nn.Parameter(torch.zeros(width))
+
+    def forward(self, x: Tensor, real: Tensor | None = None) -> Tensor:
+        """x (B, C, T); `real` (B, T) is false for padding."""
+        if real is None:
+            return F.group_norm(x, 1, self.weight, self.bias, self.eps).to(x.dtype)
+        share = (real / real.sum(1, keepdim=True).clamp(min=1) / x.shape[1])[:, None]  # B 1 T
+        mean = (x * share).sum((1, 2), keepdim=True)
+        variance = ((x - mean).square() * share).sum((1, 2), keepdim=True)
+        return ((x - mean) * (variance + self.eps).rsqrt() * self.weight[:, None] + self.bias[:, None]).to(x.dtype)
+
+
 class DynamicTanh(nn.Module):
     """tanh(alpha · x) · weight + bias: no statistics at all, and it trains as well (Zhu et al. 2025)."""
 
@@ -70,4 +89,6 @@ def make_norm(config: StackConfig) -> nn.Module:
         return RMSNorm(config.d_model, config.norm_eps, config.norm_offset)
     if config.norm == "dyt":
         return DynamicTanh(config.d_model)
-    return PlainNorm(config.norm_eps) if config.modulation else LayerNorm(config.d_model, config.norm_eps)
+    if config.modulation:
+        return PlainNorm(config.norm_eps)
+    return LayerNorm(config.d_model, config.norm_eps, config.norm_bias)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.config.model import RelativeConfig, RopeConfig
@@ -53,8 +54,9 @@ def grid_sinusoidal(side: int, width: int, device: torch.device) -> Tensor:
 
 def rotary_angles(config: RopeConfig, width: int, positions: Tensor) -> tuple[Tensor, Tensor]:
     """Cosines and sines (B, 1, T, D/2) of the angles by which `rotate` turns queries and keys."""
-    steps = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32)
-    frequency = 1.0 / config.theta ** (steps / width)
+    rotated = config.rotated(width)
+    steps = torch.arange(0, rotated, 2, device=positions.device, dtype=torch.float32)
+    frequency = F.pad(1.0 / config.theta ** (steps / max(1, rotated)), (0, width // 2 - len(steps)))
     if config.scaling == "linear":
         frequency = frequency / config.factor
     elif config.scaling == "llama3":

@@ -28,6 +28,7 @@ from headway.config.model import (
     PositionConfig,
     RelativeConfig,
     RopeConfig,
+    SamplesConfig,
     SpanHeadConfig,
     SparseConfig,
     SpecialTokens,
@@ -166,11 +167,12 @@ def test_a_front_end_is_chosen_by_its_kind() -> None:
         ({"kind": "tokens", "vocab": 5}, TokensConfig),
         ({"kind": "patches", "patch": 8}, PatchesConfig),
         ({"kind": "frames"}, FramesConfig),
+        ({"kind": "samples"}, SamplesConfig),
     ):
         assert type(build(ModelConfig, {"encoder": encoder, "source": front}).source) is cls
     for front in ({"vocab": 5}, {"kind": "pixels"}, {"kind": ["tokens"]}, {"kind": None}, {"kind": {}}):
         message = refused("C003", {"encoder": encoder, "source": front})
-        assert message.endswith("is not one of 'tokens', 'patches', 'frames'")
+        assert message.endswith("is not one of 'tokens', 'patches', 'frames', 'samples'")
     message = refused("C014", {"encoder": encoder, "source": {"kind": "frames", "vocab": 5}})
     assert "'source.vocab'" in message
 
@@ -229,6 +231,7 @@ ropes = st.builds(
     low_factor=st.floats(0, 1),
     high_factor=st.floats(2, 9),
     original_length=sizes,
+    partial=shares,
 )
 relatives = st.builds(RelativeConfig, buckets=st.integers(4, 32), max_distance=st.integers(33, 999))
 sparses = st.builds(SparseConfig, block=sizes, random=sizes, seed=maybe_id)
@@ -285,6 +288,7 @@ tokens = st.builds(
 )
 patches = st.builds(PatchesConfig, image=st.integers(8, 64), patch=st.integers(1, 8), mask_token=st.booleans())
 frames = st.builds(FramesConfig, channels=sizes, positions=positions, dropout=shares)
+samples = st.builds(SamplesConfig, dropout=shares)
 lm_heads = st.builds(
     LMHeadConfig,
     tied=st.booleans(),
@@ -313,7 +317,7 @@ specials = st.builds(
 def models(draw: st.DrawFn) -> ModelConfig:
     kind = draw(st.sampled_from(["encoder", "decoder", "both"]))
     encoder = None if kind == "decoder" else draw(stacks())
-    source = None if kind == "decoder" else draw(st.one_of(tokens, patches, frames))
+    source = None if kind == "decoder" else draw(st.one_of(tokens, patches, frames, samples))
     decoder = None if kind == "encoder" else draw(stacks(causal=True, cross=kind == "both"))
     target = None if kind == "encoder" else draw(tokens)
     if kind == "both":
@@ -541,7 +545,7 @@ IMPOSSIBLE: dict[type, list[dict[str, Any]]] = {
     RopeConfig: [
         *({"theta": value} for value in (0.0, NAN)),
         *({"scaling": "linear", "factor": 0.0}, {"scaling": "llama3", "original_length": 0}),
-        *({"low_factor": -1.0}, {"high_factor": NAN}),
+        *({"low_factor": -1.0}, {"high_factor": NAN}, {"partial": 1.1}, {"partial": NAN}),
     ],
     RelativeConfig: [{"buckets": 0}, {"buckets": 1 << 62}, {"max_distance": 0}],
     SparseConfig: [{"block": 0}, {"random": -1}, {"random": 1 << 20}],
@@ -552,6 +556,7 @@ IMPOSSIBLE: dict[type, list[dict[str, Any]]] = {
     ],
     PatchesConfig: [{"image": 0}, {"image": 8, "patch": 9}, {"patch": 0}, {"channels": 0}, {"dropout": NAN}],
     FramesConfig: [{"channels": 0}, {"dropout": NAN}],
+    SamplesConfig: [{"dropout": NAN}],
     LMHeadConfig: [{"scale": NAN}],
     ClassifyHeadConfig: [{"labels": -1}, {"labels": HUGE}, {"dropout": NAN}],
     TagHeadConfig: [{"labels": 0}, {"dropout": 1.1}],

@@ -24,6 +24,7 @@ from headway.data.synthetic.sounds import syllables, tones
 from headway.data.synthetic.systems import SYSTEMS, simulate
 from headway.tasks import registry
 from tests.tasks.transcribe.conftest import make_folder as make_whisper
+from tests.tasks.transcribe.conftest import make_moonshine
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = ("README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md")))
@@ -148,8 +149,8 @@ STANDS_FOR = {
 }  # fmt: skip
 """A model that the pages name → the recipe whose small run takes its place."""
 
-WHISPER = "openai/whisper-tiny"
-"""A model that the pages name, for which a folder with random weights stands."""
+SPEECH = {"openai/whisper-tiny": make_whisper, "UsefulSensors/moonshine-tiny": make_moonshine}
+"""Models that the pages name, for which folders with random weights stand."""
 DATA = {
     "lm": "book.txt", "mlm": "book.txt", "chat": "talks.jsonl", "classify": "reviews.csv", "tag": "train.conll",
     "answer": "questions.jsonl", "embed": "pairs.csv data.text=question data.pair=answer", "translate": "a.en,a.de",
@@ -304,9 +305,9 @@ class Workspace:
 
     def model(self, name: str) -> str:
         """The path of the small run that stands for a model of the pages; other words as they are."""
-        if name == WHISPER:
-            folder = self.root / "whisper"
-            return str(folder if folder.exists() else make_whisper(folder, 1))
+        if name in SPEECH:
+            folder = self.root / name.partition("/")[2]
+            return str(folder if folder.exists() else SPEECH[name](folder, 1))
         if name not in STANDS_FOR:
             return name
         recipe = STANDS_FOR[name]

@@ -103,6 +103,8 @@ def inputs_for(config: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
     targets = torch.randint(4, VOCAB - 1, (2, 20), generator=generator)
     if kind == "whisper":
         return torch.randn(2, 8, 40, generator=generator), targets
+    if kind == "moonshine":
+        return torch.randn(2, 9000, generator=generator), targets
     if kind in ("bart", "t5") and ("Sequence" in architecture or "Question" in architecture):  # they read it twice
         return tokens, torch.cat([torch.full((2, 1), config["decoder_start_token_id"]), tokens[:, :-1]], 1)
     return tokens, targets if kind in ("t5", "bart", "marian") and not re.search(
@@ -112,7 +114,9 @@ def inputs_for(config: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
 
 def theirs(oracle: Any, inputs: Tensor, targets: Tensor | None) -> list[Tensor]:
     kind, name = oracle.config.model_type, type(oracle).__name__
-    field = {**dict.fromkeys(IMAGES, "pixel_values"), "whisper": "input_features"}.get(kind, "input_ids")
+    field = {**dict.fromkeys(IMAGES, "pixel_values"), "whisper": "input_features", "moonshine": "input_values"}.get(
+        kind, "input_ids"
+    )
     arguments: dict[str, Any] = {field: inputs}
     if targets is not None and "Sequence" not in name and "Question" not in name:
         arguments["decoder_input_ids"] = targets

@@ -514,6 +514,25 @@ _WHISPERS: dict[str, Config] = {
     ),
 }  # fmt: skip
 
+# --------------------------------------------------------------------------- Moonshine
+
+_MOONSHINE: Config = dict(
+    model_type="moonshine", architectures=["MoonshineForConditionalGeneration"], attention_bias=False,
+    attention_dropout=0.0, bos_token_id=1, decoder_hidden_act="silu", decoder_num_attention_heads=8,
+    decoder_num_hidden_layers=6, decoder_num_key_value_heads=8, decoder_start_token_id=1, encoder_hidden_act="gelu",
+    encoder_num_attention_heads=8, encoder_num_hidden_layers=6, encoder_num_key_value_heads=8, eos_token_id=2,
+    hidden_size=288, initializer_range=0.02, intermediate_size=1152, is_encoder_decoder=True,
+    max_position_embeddings=194, pad_head_dim_to_multiple_of=8, partial_rotary_factor=0.9, rope_scaling=None,
+    rope_theta=10000.0, torch_dtype="float32", transformers_version="4.48.0.dev0", use_cache=True, vocab_size=32768,
+)  # fmt: skip
+_MOONSHINES: dict[str, Config] = {
+    "UsefulSensors/moonshine-tiny": _MOONSHINE,
+    "UsefulSensors/moonshine-base": dict(
+        _MOONSHINE, decoder_num_hidden_layers=8, encoder_num_hidden_layers=8, hidden_size=416, intermediate_size=1664,
+        partial_rotary_factor=0.62,
+    ),
+}  # fmt: skip
+
 # --------------------------------------------------------------------------- images
 
 _VIT: Config = dict(
@@ -572,7 +591,8 @@ _IMAGES: dict[str, Config] = {
 }  # fmt: skip
 
 MODELS: dict[str, Config] = {
-    **_BERTS, **_ROBERTAS, **_DISTILBERTS, **_BIGBIRDS, **_GPT2S, **_LLAMAS, **_T5S, **_BARTS, **_WHISPERS, **_IMAGES,
+    **_BERTS, **_ROBERTAS, **_DISTILBERTS, **_BIGBIRDS, **_GPT2S, **_LLAMAS, **_T5S, **_BARTS, **_WHISPERS,
+    **_MOONSHINES, **_IMAGES,
 }  # fmt: skip
 
 BARE: dict[str, int] = {

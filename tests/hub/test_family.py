@@ -55,11 +55,12 @@ def test_a_second_name_of_a_field_is_read_and_may_not_disagree(kind: str, alias:
 
     name = FAMILIES[kind].aliases[alias]
     assert transformers.CONFIG_MAPPING[kind].attribute_map[alias] == name
-    value = defaults(kind)[name] // 2
+    usual = defaults(kind)[name]
+    value, other = ("relu", "gelu") if isinstance(usual, str) else (usual // 2, usual // 2 + 1)
     once = read(kind, {"model_type": kind, name: value})
     assert read(kind, {"model_type": kind, alias: value}) == once
     assert read(kind, {"model_type": kind, alias: value, name: value}) == once
-    message = refused(kind, {alias: value, name: value + 1}, "C004")
+    message = refused(kind, {alias: value, name: other}, "C004")
     assert alias in message and name in message
 
 

@@ -25,7 +25,8 @@ QUICK = (
     "HuggingFaceTB/SmolLM2-135M-Instruct", "google/gemma-2b", "mistralai/Mistral-7B-v0.1",
     "google-t5/t5-3b", "google/flan-t5-small",
     "facebook/bart-large-cnn", "facebook/bart-large-mnli", "sshleifer/distilbart-cnn-12-6",
-    "Helsinki-NLP/opus-mt-en-de", "openai/whisper-tiny", "google/vit-base-patch16-224", "facebook/dinov2-small",
+    "Helsinki-NLP/opus-mt-en-de", "openai/whisper-tiny", "UsefulSensors/moonshine-tiny",
+    "google/vit-base-patch16-224", "facebook/dinov2-small",
     "facebook/deit-tiny-distilled-patch16-224",
     "facebook/dinov2-giant",
 )  # fmt: skip

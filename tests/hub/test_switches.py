@@ -26,6 +26,7 @@ ACTIVATION = {
     "gpt2": "activation_function",
     "t5": "feed_forward_proj",
     **dict.fromkeys(("bart", "marian", "whisper"), "activation_function"),
+    "moonshine": "decoder_hidden_act",
 }
 """Elsewhere it is hidden_act."""
 
@@ -70,6 +71,7 @@ LM = {
     "bart": "BartForConditionalGeneration",
     "marian": "MarianMTModel",
     "whisper": "WhisperForConditionalGeneration",
+    "moonshine": "MoonshineForConditionalGeneration",
 }
 
 
@@ -128,7 +130,8 @@ def tied_names(kind: str, architecture: str, names: list[str]) -> list[tuple[str
 def logits(folder: Path, kind: str) -> Tensor:
     model = load_model(folder)
     tokens = torch.arange(4, 24)[None]
-    inputs = torch.randn(1, 8, 40, generator=torch.Generator().manual_seed(0)) if kind == "whisper" else tokens
+    shape = {"whisper": (1, 8, 40), "moonshine": (1, 9000)}.get(kind)
+    inputs = tokens if shape is None else torch.randn(*shape, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         return model(inputs, tokens if model.config.kind == "encoder-decoder" else None).hidden
 

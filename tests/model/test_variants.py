@@ -22,6 +22,7 @@ from headway.config.model import (
     PositionConfig,
     RelativeConfig,
     RopeConfig,
+    SamplesConfig,
     SpanHeadConfig,
     SparseConfig,
     StackConfig,
@@ -38,7 +39,15 @@ def stacks(draw: st.DrawFn, causal: bool, cross: bool = False) -> StackConfig:
     extra: dict[str, Any] = {
         "none": {},
         "rope": dict(
-            rope=draw(st.sampled_from([RopeConfig(), RopeConfig(scaling="llama3", factor=8.0, original_length=8)]))
+            rope=draw(
+                st.sampled_from(
+                    [
+                        RopeConfig(),
+                        RopeConfig(partial=0.7),
+                        RopeConfig(scaling="llama3", factor=8.0, original_length=8),
+                    ]
+                )
+            )
         ),
         "alibi": dict(alibi=True),
         "relative": dict(relative=RelativeConfig(buckets=8, max_distance=6)),
@@ -56,6 +65,7 @@ def stacks(draw: st.DrawFn, causal: bool, cross: bool = False) -> StackConfig:
         cross=cross,
         norm=draw(st.sampled_from(["layernorm", "rmsnorm", "dyt"])),
         norm_at=draw(st.sampled_from(["pre", "post"])),
+        norm_bias=draw(st.booleans()),
         norm_offset=draw(st.sampled_from([0.0, 1.0])),
         final_norm=draw(st.booleans()),
         residual=draw(st.sampled_from([True, True, False])),
@@ -94,7 +104,7 @@ def tokens(draw: st.DrawFn, segments: bool = False) -> TokensConfig:
 
 @st.composite
 def models(draw: st.DrawFn) -> ModelConfig:
-    kind = draw(st.sampled_from(["encoder", "decoder", "encoder-decoder", "frames", "images"]))
+    kind = draw(st.sampled_from(["encoder", "decoder", "encoder-decoder", "frames", "samples", "images"]))
     init = InitConfig(kind=draw(st.sampled_from(["normal", "residual", "xavier", "t5"])), std=0.2)
     lm = LMHeadConfig(
         tied=draw(st.booleans()),
@@ -119,7 +129,8 @@ def models(draw: st.DrawFn) -> ModelConfig:
             span=SpanHeadConfig(ffn=draw(st.booleans())),
         )
         return ModelConfig(encoder=draw(stacks(False)), source=draw(tokens(True)), init=init, **heads)  # type: ignore[arg-type]
-    front = FramesConfig(channels=5, positions=PositionConfig(length=16)) if kind == "frames" else draw(tokens())
+    sounds = {"frames": FramesConfig(channels=5, positions=PositionConfig(length=16)), "samples": SamplesConfig()}
+    front = sounds.get(kind) or draw(tokens())
     shared = kind == "encoder-decoder" and draw(st.booleans())
     return ModelConfig(
         encoder=draw(stacks(False)), decoder=draw(stacks(True, cross=True)), source=front, target=draw(tokens()),
@@ -160,6 +171,8 @@ def test_every_weight_gets_a_gradient(config: ModelConfig) -> None:
         inputs = torch.randn(2, 3, 8, 8)
     elif isinstance(config.source, FramesConfig):
         inputs = torch.randn(2, 5, 12)
+    elif isinstance(config.source, SamplesConfig):
+        inputs = torch.randn(2, 2100)
     else:
         inputs = torch.randint(0, 23, (2, 9))
     output = model(inputs, torch.randint(0, 23, (2, 9)) if config.decoder and config.encoder else None)

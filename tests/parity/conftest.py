@@ -40,6 +40,10 @@ WHISPER: dict[str, Any] = dict(
     num_mel_bins=8, max_source_positions=20, max_target_positions=40, suppress_tokens=None,
     begin_suppress_tokens=None,
 )  # fmt: skip
+MOONSHINE: dict[str, Any] = dict(
+    vocab_size=VOCAB, hidden_size=48, intermediate_size=64, encoder_num_hidden_layers=2, decoder_num_hidden_layers=2,
+    encoder_num_attention_heads=4, decoder_num_attention_heads=4, partial_rotary_factor=0.7, pad_token_id=PAD,
+)  # fmt: skip
 VISION: dict[str, Any] = dict(
     hidden_size=32,
     num_hidden_layers=2,
@@ -54,6 +58,8 @@ LLAMA3 = dict(
     rope_type="llama3", rope_theta=500_000.0, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
     original_max_position_embeddings=16,
 )  # fmt: skip
+
+LINEAR = dict(rope_type="linear", rope_theta=5_000.0, factor=4.0, partial_rotary_factor=0.5)
 
 CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bert": ("BertModel", "BertConfig", BERT),
@@ -134,6 +140,16 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     ),
     "whisper": ("WhisperModel", "WhisperConfig", WHISPER),
     "whisper-lm": ("WhisperForConditionalGeneration", "WhisperConfig", WHISPER),
+    "moonshine": ("MoonshineModel", "MoonshineConfig", MOONSHINE),
+    "moonshine-lm": ("MoonshineForConditionalGeneration", "MoonshineConfig", MOONSHINE),
+    "moonshine-wide": (
+        "MoonshineForConditionalGeneration",
+        "MoonshineConfig",
+        dict(
+            MOONSHINE, attention_bias=True, pad_head_dim_to_multiple_of=8, rope_parameters=LINEAR,
+            encoder_hidden_act="gelu_new", decoder_hidden_act="gelu",
+        ),
+    ),
     "vit": ("ViTModel", "ViTConfig", VISION),
     "vit-classify": ("ViTForImageClassification", "ViTConfig", dict(VISION, qkv_bias=False, **LABELS)),
     "deit": ("DeiTModel", "DeiTConfig", VISION),
@@ -223,7 +239,11 @@ def batch() -> Callable[..., Batch]:
             if pad == "right":
                 tokens[1, -3], tokens[2, -4] = 2, 2
             tokens[~attention_mask] = PAD
-        if kind not in ("t5", "bart", "marian", "whisper") or "Encoder" in architecture or "Token" in architecture:
+        if (
+            kind not in ("t5", "bart", "marian", "whisper", "moonshine")
+            or "Encoder" in architecture
+            or "Token" in architecture
+        ):
             return Batch(tokens, attention_mask)
         targets = torch.randint(4, VOCAB, (3, 35), generator=generator)
         if "Sequence" in architecture or "Question" in architecture:  # these read their own input again
@@ -231,6 +251,8 @@ def batch() -> Callable[..., Batch]:
             return Batch(tokens, attention_mask, targets, attention_mask)
         if kind == "whisper":
             return Batch(torch.randn(3, 8, 40, generator=generator), None, targets)
+        if kind == "moonshine":
+            return Batch(torch.randn(3, 9000, generator=generator), None, targets)
         target_attention_mask = None
         if pad == "right":
             target_attention_mask = torch.ones(3, 35, dtype=torch.bool)

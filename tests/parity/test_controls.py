@@ -35,6 +35,8 @@ WRONG: dict[str, tuple[str, str, dict[str, Any]]] = {
     "deit-classify": ("deit-classify", "encoder", dict(norm_eps=1e-2)),
     "dinov2-classify": ("dinov2-classify", "encoder", dict(norm_eps=1e-2)),
     "whisper-lm": ("whisper-lm", "decoder", dict(activation="relu")),
+    "moonshine share": ("moonshine-lm", "encoder", dict(rope=RopeConfig(partial=1.0))),
+    "moonshine-lm": ("moonshine-lm", "decoder", dict(activation="gelu")),
     "bigbird dense": ("bigbird-mlm", "encoder", dict(sparse=None)),
     "bigbird count": ("bigbird-mlm", "encoder", dict(sparse=SparseConfig(block=4, random=1))),
 }

@@ -16,7 +16,7 @@ from headway.model.model import Transformer
 from tests.parity.conftest import CASES, Batch, Case
 
 TOLERANCE = 1e-5
-PADDABLE = [n for n in CASES if not n.startswith(("vit", "deit", "dinov2", "whisper"))]
+PADDABLE = [n for n in CASES if not n.startswith(("vit", "deit", "dinov2", "whisper", "moonshine"))]
 MakeCase = Callable[[str], Case]
 MakeBatch = Callable[..., Batch]
 
@@ -36,7 +36,7 @@ def theirs(case: Case, batch: Batch, oracle: Any = None) -> dict[str, Tensor]:
     model = case.oracle if oracle is None else oracle
     kind, name = case.config.model_type, type(model).__name__
     images = dict.fromkeys(("vit", "deit", "dinov2"), "pixel_values")
-    field = {**images, "whisper": "input_features"}.get(kind, "input_ids")
+    field = {**images, "whisper": "input_features", "moonshine": "input_values"}.get(kind, "input_ids")
     arguments: dict[str, Any] = {field: batch.inputs}
     if batch.attention_mask is not None:
         arguments["attention_mask"] = batch.attention_mask.long()
@@ -146,7 +146,7 @@ def loss_of(scores: Tensor) -> Tensor:
     return torch.nn.functional.cross_entropy(flat, labels)
 
 
-@pytest.mark.parametrize("name", ["bert-mlm", "gpt2-lm", "llama-lm", "t5-lm", "vit-classify"])
+@pytest.mark.parametrize("name", ["bert-mlm", "gpt2-lm", "llama-lm", "t5-lm", "moonshine-lm", "vit-classify"])
 def test_gradients_agree(name: str, case: MakeCase, batch: MakeBatch, tmp_path: Path) -> None:
     from safetensors.torch import load_file
 
@@ -155,7 +155,8 @@ def test_gradients_agree(name: str, case: MakeCase, batch: MakeBatch, tmp_path: 
     model = load_model(this.folder)
     oracle = type(this.oracle).from_pretrained(this.folder).eval()
     loss_of(next(iter(ours(model, inputs).values()))).backward()
-    arguments = {"pixel_values": inputs.inputs} if name.startswith("vit") else {"input_ids": inputs.inputs}
+    fields = {"vit-classify": "pixel_values", "moonshine-lm": "input_values"}
+    arguments = {fields.get(name, "input_ids"): inputs.inputs}
     if inputs.targets is not None:
         arguments["decoder_input_ids"] = inputs.targets
     loss_of(oracle(**arguments).logits).backward()

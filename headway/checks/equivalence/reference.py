@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from headway.baselines.build import make_model
 from headway.checks.equivalence.result import TOLERANCE, max_difference
-from headway.config.model import FramesConfig, ModelConfig, PatchesConfig, TokensConfig
+from headway.config.model import FramesConfig, ModelConfig, PatchesConfig, SamplesConfig, TokensConfig
 from headway.config.networks.kinds import AnyConfig
 from headway.generate.accel import dispatch as fast
 from headway.generate.protocol import Source
@@ -158,11 +158,14 @@ def too_short(config: AnyConfig) -> bool:
 
 
 def random_input(front: Any, length: int, generator: torch.Generator) -> Tensor:
-    """Random tokens, a random image, or random audio frames."""
+    """Random tokens, a random image, or a random sound."""
     if isinstance(front, PatchesConfig):
         return torch.randn(*front.shape, generator=generator)
     if isinstance(front, FramesConfig):
         return torch.randn(front.channels, 2 * length, generator=generator)
+    if isinstance(front, SamplesConfig):
+        width, stride = front.span()
+        return torch.randn(width + (length - 1) * stride, generator=generator)
     return torch.randint(front.vocab if isinstance(front, TokensConfig) else 2, (length,), generator=generator)
 
 

@@ -31,7 +31,7 @@ from headway.checks.equivalence.reference import (
 )
 from headway.checks.equivalence.result import TOLERANCE, CheckResult, Outcome, max_difference, skip
 from headway.checks.equivalence.series import SeriesChecks
-from headway.config.model import FramesConfig, PatchesConfig, TokensConfig, max_positions
+from headway.config.model import FramesConfig, PatchesConfig, SamplesConfig, TokensConfig, max_positions
 from headway.config.networks.baseline import BaselineConfig
 from headway.config.networks.kinds import AnyConfig
 from headway.data.tokenizers.tokenizer import Tokenizer
@@ -231,8 +231,9 @@ class _ModelChecks:
 
     def padding(self, *, left: bool) -> Outcome:
         frames = isinstance(self.config.source, FramesConfig)
-        if isinstance(self.config.source, PatchesConfig) or (left and frames):
-            return skip("audio is padded on the right" if frames else "images have no padding")
+        sounds = frames or isinstance(self.config.source, SamplesConfig)
+        if isinstance(self.config.source, PatchesConfig) or (left and sounds):
+            return skip("audio is padded on the right" if sounds else "images have no padding")
         inputs, attention_mask = pad(self.inputs, left=left)
         targets, target_mask = pad(self.targets, left=left)
         batch = self._read(inputs, targets, attention_mask=attention_mask, target_attention_mask=target_mask)

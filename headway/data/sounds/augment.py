@@ -67,11 +67,15 @@ def _spans(uniform: Uniform, count: int, most: float, samples: int) -> Floats:
     return found
 
 
-def perturb(config: SoundAugmentConfig, clips: Tensor, draws: SoundDraws) -> Tensor:
-    """16-bit clips (B, n) to samples from -1 to 1 with noise and another loudness. Nothing is mixed yet."""
+def perturb(config: SoundAugmentConfig, clips: Tensor, draws: SoundDraws, real: Tensor | None = None) -> Tensor:
+    """16-bit clips (B, n) to samples from -1 to 1 with noise and another loudness. Nothing is mixed yet.
+
+    `real` (B, n) is false for padding, which is no part of a sound's loudness.
+    """
     x = clips.float() / FULL
     if config.noise:
-        x = x + white_noise(draws.key, x.shape[1]) * (draws.noise * x.square().mean(1).sqrt())[:, None]
+        power = x.square().mean(1) if real is None else x.square().sum(1) / real.sum(1)
+        x = x + white_noise(draws.key, x.shape[1]) * (draws.noise * power.sqrt())[:, None]
     return x * draws.gain[:, None] if config.gain else x
 
 

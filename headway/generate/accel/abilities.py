@@ -59,7 +59,9 @@ def _default(field: Field[Any]) -> object:
     return field.default_factory() if field.default_factory is not MISSING else field.default
 
 
-ROPE = of_any("theta", "scaling", "factor", "low_factor", "high_factor", "original_length")  # `rotary_angles` does all
+ROPE = of_any(
+    "theta", "scaling", "factor", "low_factor", "high_factor", "original_length", "partial"
+)  # `rotary_angles`
 POSITIONS = of_any("kind", "length", "offset", "layout") | {"every_layer": exactly(False)}
 TOKENS = of_any("kind", "vocab", "segments", "scale", "norm", "norm_eps", "dropout")  # the model's own front end
 TOKENS |= {"positions": _part(POSITIONS)}
@@ -71,6 +73,7 @@ STACK: dict[str, Rule] = {
     "n_layers": lambda count: count > 0,
     "causal": exactly(True),
     "norm": exactly("layernorm", "rmsnorm"),
+    "norm_bias": exactly(True),
     "norm_at": exactly("pre", "post"),
     "residual": exactly(True),
     "layer_scale": exactly(None),
@@ -95,7 +98,7 @@ MODEL: dict[str, Rule] = {
     "quantization": exactly("none", "int8"),  # see MATRICES too
 }
 
-CPU = MODEL
+CPU = {**MODEL, "decoder": _part_or_none(STACK | of_any("norm_bias"))}
 """Numba's kernels, for sampling and for beam search."""
 CUDA = {**MODEL, "decoder": _part_or_none(STACK | {"norm_at": exactly("pre")}), "quantization": exactly("none")}
 """Triton's kernels for sampling."""

@@ -132,7 +132,14 @@ class Rules:
 class Search(Rules):
     """The search of one batch: the rules, and what differs from input to input."""
 
-    def __init__(self, model: Decoder[S], beam: Beam, prompts: list[list[int]], source: Source | None = None) -> None:
+    def __init__(
+        self,
+        model: Decoder[S],
+        beam: Beam,
+        prompts: list[list[int]],
+        source: Source | None = None,
+        limits: Sequence[int] | None = None,
+    ) -> None:
         device, max_length, eos = device_of(model), model.config.max_length, beam.eos
         longest = max(len(prompt) for prompt in prompts)
         if max_length is not None and longest > max_length:
@@ -140,6 +147,8 @@ class Search(Rules):
         if eos is None:
             eos = model.config.special.eos_ids
         most = [beam.limit(len(p), beam.max_tokens) for p in prompts]
+        if limits is not None:
+            most = [min(pair) for pair in zip(most, limits, strict=True)]
         if max_length is not None:
             most = [min(n, max_length + 1 - len(p)) for n, p in zip(most, prompts, strict=True)]
         ends = torch.tensor(eos, dtype=torch.long, device=device)

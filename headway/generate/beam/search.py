@@ -28,13 +28,17 @@ def beam_search(
     prompts: Sequence[Sequence[int]] | None = None,
     *,
     source: Source | None = None,
+    most: Sequence[int] | None = None,
     trace: list[Growth] | None = None,
 ) -> list[list[Hypothesis]]:
-    """The n best hypotheses of each input, best first; without prompts, after the start token."""
+    """The n best hypotheses of each input, best first; without prompts, after the start token.
+
+    `most` are the most new tokens of each input, where `beam` would allow more.
+    """
     begin = initial_ids(model, prompts, source)
     if not begin:
         return []
-    search = Search(model, beam, begin, source)
+    search = Search(model, beam, begin, source, most)
     alike = source is not None and len({len(row) for row in begin}) == 1
     if source is not None and alike and trace is None and accelerates_beams(model) and gpubeam.suits(search):
         try:

@@ -4,6 +4,7 @@ from headway.hub.family import Family
 from headway.hub.tables.bert import BERT, BIGBIRD, DISTILBERT, ROBERTA
 from headway.hub.tables.clip import CLIP, CLIP_TEXT, CLIP_VISION
 from headway.hub.tables.gpt import GEMMA, GPT2, LLAMA, MISTRAL
+from headway.hub.tables.moonshine import MOONSHINE
 from headway.hub.tables.seq2seq import BART, MARIAN, WHISPER
 from headway.hub.tables.t5 import T5
 from headway.hub.tables.vision import DEIT, DINOV2, VIT
@@ -21,6 +22,7 @@ _ALL = (
     BART,
     MARIAN,
     WHISPER,
+    MOONSHINE,
     VIT,
     DEIT,
     DINOV2,

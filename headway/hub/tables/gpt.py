@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from headway.config.model import ModelConfig
+from headway.config.model import ModelConfig, RopeConfig
 from headway.config.toml import short
 from headway.errors import ConfigError
 from headway.hub.family import Config, Family, Field, Head, Tensor, read_tied, size_in, span_head, with_defaults
@@ -165,23 +165,33 @@ _ROPE_KEYS: dict[str, dict[str, str]] = {
     },
 }
 """Types of rotary positions, each with their keys → our fields."""
+ROPE_FIELDS = ("rope_theta", "rope_scaling", "rope_parameters")
+SHARE = "partial_rotary_factor"
+"""The share of a head that is rotated: a field of config.json, or of its rope_parameters."""
 
 
-def _rope(settings: Config, theirs: Mapping[str, Any]) -> None:
-    """config.json has rope_theta and rope_scaling, or rope_parameters, which holds both."""
+def read_rope(
+    settings: Config, theirs: Mapping[str, Any], *, partial: float | None = None, stacks: Sequence[str] = ("decoder",)
+) -> None:
+    """config.json has rope_theta and rope_scaling, or rope_parameters, which holds both.
+
+    `partial` is the share of a head that is rotated if the file does not say it; None: always the whole head.
+    """
     found = {
-        name: _rope_settings(name, theirs[name], settings, theirs)
+        name: _rope_settings(name, theirs[name], settings, theirs, partial)
         for name in ("rope_parameters", "rope_scaling")
         if theirs.get(name) not in (None, {})
     }
     if len(found) == 2 and found["rope_parameters"] != found["rope_scaling"]:
         both = " and ".join(f"{name} = {short(theirs[name])}" for name in found)
         raise ConfigError("C004", f"config.json: {both} do not agree", "remove the wrong one")
-    rope = next(iter(found.values()), _rope_settings("rope_parameters", {}, settings, theirs))
-    settings.update({f"decoder.rope.{name}": value for name, value in rope.items()})
+    rope = next(iter(found.values()), _rope_settings("rope_parameters", {}, settings, theirs, partial))
+    settings.update({f"{stack}.rope.{name}": value for stack in stacks for name, value in rope.items()})
 
 
-def _rope_settings(name: str, rope: Any, settings: Config, theirs: Mapping[str, Any]) -> Config:
+def _rope_settings(
+    name: str, rope: Any, settings: Config, theirs: Mapping[str, Any], partial: float | None = None
+) -> Config:
     """One of the two tables as our settings. All keys have to be known, and all values of rope_theta the same."""
     if not isinstance(rope, Mapping):
         raise ConfigError("C002", f"config.json: {name} = {short(rope)} should be a table")
@@ -190,7 +200,7 @@ def _rope_settings(name: str, rope: Any, settings: Config, theirs: Mapping[str, 
         raise ConfigError("C022", f"config.json: rope type {short(kind)}; headway knows {', '.join(_ROPE_KEYS)}")
     keys = _ROPE_KEYS[kind]
     for key, value in rope.items():
-        if key == "partial_rotary_factor" and value == 1:  # the whole head is rotated, as always here
+        if key == SHARE and (partial is not None or value == 1):
             continue
         if key not in (*keys, "rope_type", "type", "rope_theta") and value is not None:
             what = f"unknown field {short(key)} = {short(value)} in {name} of type {kind}"
@@ -205,19 +215,19 @@ def _rope_settings(name: str, rope: Any, settings: Config, theirs: Mapping[str, 
         if key not in rope and key not in usual:
             raise ConfigError("C004", f'config.json: rope type {kind} needs "{key}"')
     scaling = {"scaling": kind} if keys else {}
+    if partial is not None:
+        scaling["partial"] = rope.get(SHARE, theirs.get(SHARE, partial))
     return {"theta": inner, **scaling, **{ours: rope.get(key, usual.get(key)) for key, ours in keys.items()}}
 
 
 def _read_llama(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
-    _rope(settings, theirs)
+    read_rope(settings, theirs)
     read_tied(settings, theirs, False)
     if "tag.labels" in settings:
         settings["tag.dropout"] = _tag_dropout(theirs)
 
 
-def _write_llama(theirs: Config, config: ModelConfig) -> None:
-    assert config.decoder is not None and config.decoder.rope is not None
-    stack, rope = config.decoder, config.decoder.rope
+def write_rope(theirs: Config, rope: RopeConfig) -> None:
     theirs["rope_theta"] = rope.theta  # transformers 5 still reads this place of older versions
     if rope.scaling == "linear":
         theirs["rope_scaling"] = {"rope_type": "linear", "factor": rope.factor}
@@ -229,6 +239,12 @@ def _write_llama(theirs: Config, config: ModelConfig) -> None:
             "high_freq_factor": rope.high_factor,
             "original_max_position_embeddings": rope.original_length,
         }
+
+
+def _write_llama(theirs: Config, config: ModelConfig) -> None:
+    assert config.decoder is not None and config.decoder.rope is not None
+    stack = config.decoder
+    write_rope(theirs, config.decoder.rope)
     if stack.d_head is None:
         theirs.pop("head_dim", None)  # without it the file means the same, and the config read back is equal
     theirs["num_key_value_heads"] = stack.kv_heads
@@ -237,7 +253,7 @@ def _write_llama(theirs: Config, config: ModelConfig) -> None:
         theirs["classifier_dropout"] = config.tag.dropout
 
 
-_ROPE_FIELDS = ("tie_word_embeddings", "rope_theta", "rope_scaling", "rope_parameters", "hidden_dropout")
+_ROPE_FIELDS = ("tie_word_embeddings", *ROPE_FIELDS, "hidden_dropout")
 
 LLAMA = Family(
     name="llama",
@@ -261,7 +277,7 @@ LLAMA = Family(
 
 
 def _read_gemma(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
-    _rope(settings, theirs)
+    read_rope(settings, theirs)
     settings["target.scale"] = size_in(settings, "decoder.d_model") ** 0.5
     _gemma_activation(settings, theirs)
     read_tied(settings, theirs, True)

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from headway.data.sounds.rows import SoundRow
 
 
+SOUND_FRONTS = ("frames", "samples")
+"""Kinds of front ends that read sounds alone; one that reads patches says what is in them."""
+
+
 @dataclass(frozen=True, slots=True)
 class SoundExample:
     """A sound to predict something for: it is decoded when it is used."""
@@ -100,8 +104,8 @@ def reads_sounds(config: AnyConfig) -> bool:
 
 
 def hears(config: AnyConfig) -> bool:
-    """Whether a model's input is sounds in any form: spectrograms as patches, or as frames."""
-    return reads_sounds(config) or getattr(config.source, "kind", "") == "frames"
+    """Whether a model's input is sounds in any form: spectrograms as patches, as frames, or samples."""
+    return reads_sounds(config) or getattr(config.source, "kind", "") in SOUND_FRONTS
 
 
 def sound_of(sound: Any, number: int) -> SoundExample:

@@ -17,9 +17,11 @@ from torch import Tensor
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError
 from headway.model.model import Model, evaluating
+from headway.tasks.transcribe.features import SoundFeatures
 from headway.tasks.transcribe.languages import WITHOUT_SPACES
 from headway.tasks.transcribe.prompt import SECONDS_PER_TIMESTAMP, SpeechTokens
-from headway.tasks.transcribe.timestamps import FRAMES_PER_SECOND, Segment, Word
+from headway.tasks.transcribe.timestamps import FRAMES_PER_SECOND, Word
+from headway.tasks.transcribe.windows import Recording
 
 MEDIAN = 7
 """Positions whose median smooths attention (Radford et al. 2022)."""
@@ -34,27 +36,25 @@ def align_words(
     model: Model,
     tokenizer: Tokenizer,
     speech: SpeechTokens,
-    mel: Tensor,
-    frames: int,
-    segments: Sequence[Segment],
-    language: str,
+    features: SoundFeatures,
+    recording: Recording,
     *,
     translate: bool = False,
-    window: int,
 ) -> None:
-    """Fill in the words of segments, window by window."""  # fmt: skip
+    """Fill in the words of a recording's segments, window by window."""
+    language = recording.language
     begin = speech.begin(language, translate=translate, timestamps=False)
     like = next(model.parameters())
-    for seek, group in groupby(segments, key=lambda segment: segment.seek):
+    for seek, group in groupby(recording.segments, key=lambda segment: segment.seek):
         some = list(group)
         tokens = [[token for token in segment.tokens if speech.is_text(token)] for segment in some]
         flat = [token for each in tokens for token in each]
         if not flat:
             continue
-        part = mel[:, seek : seek + window]
-        read = F.pad(part, (0, window - part.shape[1]))[None].to(like)
-        positions = max(1, min(window, frames - seek) // 2)
-        times, chances = token_times(model, read, begin, flat, speech, positions)
+        size, step = recording.size(seek, features.window), features.seconds_per_position
+        read = features.batch([features.cut(recording.signal, seek, size)], like).inputs
+        positions = max(1, int(size / FRAMES_PER_SECOND / step))
+        times, chances = token_times(model, read, begin, flat, speech, positions, step)
         at = 0
         for segment, own in zip(some, tokens, strict=True):
             spoken = times[at : at + len(own) + 1] + seek / FRAMES_PER_SECOND
@@ -63,9 +63,17 @@ def align_words(
 
 
 def token_times(
-    model: Model, frames: Tensor, begin: Sequence[int], tokens: Sequence[int], speech: SpeechTokens, positions: int
+    model: Model,
+    frames: Tensor,
+    begin: Sequence[int],
+    tokens: Sequence[int],
+    speech: SpeechTokens,
+    positions: int,
+    step: float = SECONDS_PER_TIMESTAMP,
 ) -> tuple[Matrix, Matrix]:
     """When each of the tokens begins, and when the last one ends (T+1,), in seconds; and their probabilities (T,).
+
+    There are so many `positions` in the sound, `step` seconds apart.
 
     A row of attention is that of the position that predicts a token, as in the original program. `transformers` takes
     the position that reads it, which is the prediction of the token after it.
@@ -76,7 +84,7 @@ def token_times(
         chances = model.lm(hidden[0, len(begin) - 1 : -1]).float().softmax(-1)
     chosen = chances.gather(1, ids[0, len(begin) :, None])[:, 0]
     path = warp(-smoothed(maps[:, :, :positions])[len(begin) - 1 :])
-    return starts(path) * SECONDS_PER_TIMESTAMP, chosen.double().cpu().numpy()
+    return starts(path) * step, chosen.double().cpu().numpy()
 
 
 def cross_attention(model: Model, frames: Tensor, ids: Tensor, speech: SpeechTokens) -> tuple[Tensor, Tensor]:

@@ -20,7 +20,6 @@ from headway.data.files.rows import BadRows
 from headway.data.images.augment import Floats
 from headway.data.media.listing import columns_there
 from headway.data.sounds.decode import RATE
-from headway.data.sounds.mel import log_mels, mel_filters
 from headway.data.sounds.rows import SoundRow, find_parts
 from headway.data.sounds.store import SoundStore, store_of
 from headway.data.synthetic.sounds import syllables
@@ -28,12 +27,12 @@ from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError
 from headway.tasks.audio.data import read_store
 from headway.tasks.recipe import Recipe
+from headway.tasks.transcribe.features import HOP, WIDTH, SoundFeatures
 from headway.tasks.transcribe.prompt import SpeechTokens
 from headway.tasks.transcribe.timestamps import FRAMES_PER_SECOND
 
 MADE_UP = 2000
 """Sequences of syllables that are spoken where no data are given."""
-HOP = RATE // FRAMES_PER_SECOND
 
 
 @dataclass(frozen=True)
@@ -46,9 +45,7 @@ class Clips:
     """After the start token: the tokens of language and task, the text, and its end."""
     prompt: int
     """Tokens of each target that are given, not predicted."""
-    window: int
-    """Frames of the encoder."""
-    mels: int
+    features: SoundFeatures
 
     @cached_property
     def pairs(self) -> list[Pair]:
@@ -65,29 +62,34 @@ class Clips:
     def some(self, count: int) -> Clips:
         """The first of them."""
         ids, types = self.target.ids[:count], self.target.token_type_ids[:count]
-        return Clips(self.store, self.rows[:count], Examples(ids, types), self.prompt, self.window, self.mels)
+        return Clips(self.store, self.rows[:count], Examples(ids, types), self.prompt, self.features)
+
+    def positions(self, rows: Index | Sequence[int]) -> int:
+        """Positions of the encoder for these sounds."""
+        return sum(self.features.positions_of(frames_of(self.store, self.rows[row])) for row in rows)
 
     def batches(self, tokens: int) -> Iterable[list[int]]:
         """All of them in batches of about so many positions, those of the encoder included."""
-        size = max(1, tokens // (self.window // 2 + self.longest))
+        size = max(1, tokens // (self.features.positions + self.longest))
         every = list(range(len(self)))
         return [every[at : at + size] for at in range(0, len(every), size)]
 
-    def samples(self, rows: Index | Sequence[int], place: Floats | None = None) -> Tensor:
-        """16-bit samples (B, n) of sounds, padded with silence to the window.
+    def samples(self, rows: Index | Sequence[int], place: Floats | None = None) -> tuple[Tensor, Tensor | None]:
+        """16-bit samples (B, n) of sounds, and which are no padding; None: silence up to the window is none either.
 
-        A sound begins where the window does, or anywhere if `place` says for each where, from 0 to 1.
+        A sound begins where the window does, or anywhere if `place` says for each where, from 0 to 1. A model that
+        reads samples is given silence before it, at most as long as the sound.
         """
-        found = np.zeros((len(rows), self.window * HOP), np.int16)
-        for number, row in enumerate(rows):
-            sound = self.store.sound(self.rows[row].place)[: found.shape[1]]
-            first = 0 if place is None else round(place[number] * (found.shape[1] - len(sound)))
-            found[number, first : first + len(sound)] = sound
-        return torch.from_numpy(found)
-
-    def spectrogram(self, samples: Tensor) -> Tensor:
-        """(B, mels, frames) of samples (B, n) from -1 to 1."""
-        return log_mels(samples, torch.from_numpy(mel_filters(self.mels)).float())
+        most, raw = self.features.window * HOP, self.features.raw
+        sounds = [self.store.sound(self.rows[row].place)[:most] for row in rows]
+        rooms = [min(most - len(sound), len(sound)) if raw else most - len(sound) for sound in sounds]
+        firsts = [0 if place is None else round(place[number] * room) for number, room in enumerate(rooms)]
+        ends = [first + len(sound) for first, sound in zip(firsts, sounds, strict=True)]
+        found = np.zeros((len(rows), max(WIDTH, *ends) if raw else most), np.int16)
+        for row, first, end, sound in zip(found, firsts, ends, sounds, strict=True):
+            row[first:end] = sound
+        real = np.arange(found.shape[1]) < np.maximum(ends, WIDTH)[:, None] if raw else None
+        return torch.from_numpy(found), None if real is None else torch.from_numpy(real)
 
     def targets(self, rows: Index | Sequence[int], width: int) -> tuple[Tensor, Tensor]:
         """Tokens (B, width), padded on the right; and which of them are to be predicted."""
@@ -165,23 +167,22 @@ def make_clips(
     tokenizer: Tokenizer,
     speech: SpeechTokens,
     recipe: Recipe,
-    window: int,
-    mels: int,
+    features: SoundFeatures,
 ) -> Clips:
-    """The targets of rows, with what the decoder reads before them."""  # fmt: skip
+    """The targets of rows, with what the decoder reads before them."""
     settings = recipe.settings
     begin = speech.begin(settings.language, translate=settings.translate, timestamps=settings.timestamps)[1:]
     whole = []
     for row, ids in zip(rows, tokenizer.ids([text_of(row.text, speech) for row in rows]), strict=True):
         if settings.timestamps and speech.first_timestamp is not None:
-            end = min(window, frames_of(store, row)) // 2
+            end = min(features.window, frames_of(store, row)) // 2
             ids = [speech.first_timestamp, *ids, speech.first_timestamp + end]
         whole.append([*begin, *ids, speech.end])
     limit = recipe.data.length
     target = Examples(
         [ids[:limit] for ids in whole], [[0] * len(ids[:limit]) for ids in whole], whole=[*map(len, whole)]
     )
-    return Clips(store, rows, target, len(begin), window, mels)
+    return Clips(store, rows, target, len(begin), features)
 
 
 def text_of(text: str, speech: SpeechTokens) -> str:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from headway.config.generation import Beam, Sampling
 from headway.generate.beam.search import beam_search
@@ -52,13 +51,20 @@ def temperatures(settings: Settings) -> list[float]:
 
 
 def decode_windows(
-    model: Model, frames: Tensor, prompts: Sequence[list[int]], speech: SpeechTokens, settings: Settings, rules: Any
+    model: Model,
+    source: Source,
+    prompts: Sequence[list[int]],
+    speech: SpeechTokens,
+    settings: Settings,
+    rules: Any,
+    most: Sequence[int],
 ) -> list[Decoded]:
-    """The tokens of windows (N, channels, time). `rules` are fields of LogitRules."""
-    found: list[Decoded | None] = [None] * len(frames)
-    open_, order = [*range(len(frames))], temperatures(settings)
+    """The tokens of windows. `rules` are fields of LogitRules, `most` is how many tokens each window may have."""
+    found: list[Decoded | None] = [None] * len(prompts)
+    open_, order = [*range(len(prompts))], temperatures(settings)
     for temperature in order:
-        some = _decoded(model, frames[open_], [prompts[i] for i in open_], speech, settings, rules, temperature)
+        begin, limits = [prompts[i] for i in open_], [min(most[i], settings.max_new_tokens or most[i]) for i in open_]
+        some = _decoded(model, source.take(open_), begin, speech, settings, rules, limits, temperature)
         again = []
         for place, each in zip(open_, some, strict=True):
             found[place] = each
@@ -77,24 +83,25 @@ def _looks_wrong(each: Decoded, settings: Settings) -> bool:
 
 def _decoded(
     model: Model,
-    frames: Tensor,
+    source: Source,
     prompts: list[list[int]],
     speech: SpeechTokens,
     settings: Settings,
     rules: Any,
+    limits: list[int],
     temperature: float,
 ) -> list[Decoded]:
     """One temperature. Whether anybody speaks is asked only where the text is unlikely."""
     if temperature > 0:
-        pairs = _sampled(model, frames, prompts, settings, rules, temperature)
+        pairs = _sampled(model, source, prompts, settings, rules, limits, temperature)
     else:
-        pairs = _searched(model, frames, prompts, settings, rules)
+        pairs = _searched(model, source, prompts, settings, rules, limits)
     found = []
     for row, (tokens, mean) in enumerate(pairs):
         ratio = compression_ratio(tokens, model.lm.vocab)
         nobody = 0.0
         if mean < settings.log_probability and settings.no_speech < 1 and speech.no_speech is not None:
-            nobody = silence(model, frames[row : row + 1], prompts[row : row + 1], speech)[0]
+            nobody = silence(model, source.take([row]), prompts[row : row + 1], speech)[0]
         text = tokens[:-1] if tokens[-1:] and tokens[-1] in model.config.special.eos_ids else tokens
         silent = nobody > settings.no_speech and mean < settings.log_probability
         found.append(Decoded(text, temperature, mean, ratio, nobody, silent))
@@ -102,54 +109,62 @@ def _decoded(
 
 
 def _searched(
-    model: Model, frames: Tensor, prompts: list[list[int]], settings: Settings, rules: Any
+    model: Model, source: Source, prompts: list[list[int]], settings: Settings, rules: Any, limits: list[int]
 ) -> list[tuple[list[int], float]]:
     """The likeliest tokens. A greedy search gives log-probabilities under the rules; a wider one ranks by others."""
     beam = Beam(
         width=settings.beam,
         length_penalty=settings.length_penalty,
-        max_tokens=settings.max_new_tokens or 1 << 20,
+        max_tokens=max(limits),
         min_tokens=settings.min_new_tokens,
         no_repeat=settings.no_repeat_ngram_size,
         renormalise=settings.beam == 1,
         **rules,
     )
-    best = [hypotheses[0] for hypotheses in beam_search(model, beam, prompts, source=Source(frames))]
+    best = [hypotheses[0] for hypotheses in beam_search(model, beam, prompts, source=source, most=limits)]
     return [(one.tokens, one.score * len(one.tokens) ** (settings.length_penalty - 1)) for one in best]
 
 
 def _sampled(
-    model: Model, frames: Tensor, prompts: list[list[int]], settings: Settings, rules: Any, temperature: float
+    model: Model,
+    source: Source,
+    prompts: list[list[int]],
+    settings: Settings,
+    rules: Any,
+    limits: list[int],
+    temperature: float,
 ) -> list[tuple[list[int], float]]:
     sampling = Sampling(
         temperature=temperature,
-        max_tokens=settings.max_new_tokens or 1 << 20,
         min_tokens=settings.min_new_tokens,
         no_repeat=settings.no_repeat_ngram_size,
         seed=settings.seed,
         **rules,
     )
     tokens: list[list[int]] = [[] for _ in prompts]
-    for piece in decode(model, prompts, sampling, source=Source(frames)):
+    every = [replace(sampling, max_tokens=limit) for limit in limits]
+    for piece in decode(model, prompts, every, source=source):
         tokens[piece.row] += [] if piece.token is None else [piece.token]
-    means = mean_log_probabilities(model, frames, prompts, tokens, sampling)
+    means = mean_log_probabilities(model, source, prompts, tokens, sampling)
     return list(zip(tokens, means, strict=True))
 
 
 @torch.no_grad()
 def mean_log_probabilities(
-    model: Model, frames: Tensor, prompts: Sequence[list[int]], tokens: Sequence[list[int]], rules: Any
+    model: Model, source: Source, prompts: Sequence[list[int]], tokens: Sequence[list[int]], rules: Any
 ) -> list[float]:
     """The mean log-probability of each row's tokens after its prompt, under the rules, at temperature 1."""
-    found, ends = [], torch.tensor(model.config.special.eos_ids, device=frames.device)
+    found, device = [], source.inputs.device
+    ends = torch.tensor(model.config.special.eos_ids, device=device)
     for row, (prompt, new) in enumerate(zip(prompts, tokens, strict=True)):
         if not new:
             found.append(0.0)
             continue
-        ids = torch.tensor([[*prompt, *new]], device=frames.device)
-        logits = model.lm(model(frames[row : row + 1], ids[:, :-1]).hidden[0, len(prompt) - 1 :]).float()  # T V
-        count = torch.arange(len(new), device=frames.device)
-        whole = torch.tensor([*[-1] * len(new), *prompt, *new[:-1]], device=frames.device)
+        ids, one = torch.tensor([[*prompt, *new]], device=device), source.take([row])
+        hidden = model(one.inputs, ids[:, :-1], attention_mask=one.attention_mask).hidden
+        logits = model.lm(hidden[0, len(prompt) - 1 :]).float()  # T V
+        count = torch.arange(len(new), device=device)
+        whole = torch.tensor([*[-1] * len(new), *prompt, *new[:-1]], device=device)
         history = whole.unfold(0, len(prompt) + len(new), 1)[: len(new)]
         limits = torch.full_like(count, 1 << 20)
         place = RuleContext(history, history[:, :0], count, torch.full_like(count, len(prompt)), limits, ends)

@@ -7,12 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-import torch
-
 from headway.config.recipe import DataConfig, ShapeConfig
 from headway.data.sounds.decode import RATE, Samples, read_seconds
-from headway.data.sounds.mel import log_mel
 from headway.data.sounds.resample import resampled
 from headway.errors import DataError
 from headway.hub.generation_config import read_generation
@@ -23,13 +19,13 @@ from headway.tasks.metrics.bootstrap import Evaluation
 from headway.tasks.predictor import DIGITS, Loaded, Predictor, RunOptions
 from headway.tasks.recipe import Recipe
 from headway.tasks.transcribe.alignment import align_words
+from headway.tasks.transcribe.features import HOP, SoundFeatures
 from headway.tasks.transcribe.languages import code_of
 from headway.tasks.transcribe.prompt import SpeechTokens, previous_text, read_speech_tokens
 from headway.tasks.transcribe.task import Settings, Transcribe
-from headway.tasks.transcribe.timestamps import FRAMES_PER_SECOND, Segment
-from headway.tasks.transcribe.windows import Recording, Transcriber, window_frames
+from headway.tasks.transcribe.timestamps import Segment
+from headway.tasks.transcribe.windows import Recording, Transcriber
 
-HOP = RATE // FRAMES_PER_SECOND
 TOGETHER = 64
 """Sounds that are decoded and transcribed together: more would fill the memory, if they are long."""
 
@@ -147,17 +143,8 @@ class TranscribePredictor(Predictor[SoundExample, Transcript]):
 
     def align(self, recording: Recording) -> None:
         """Fill in when each word was said."""
-        align_words(
-            self.model,
-            self.tokenizer,
-            self.speech,
-            recording.mel,
-            recording.frames,
-            recording.segments,
-            recording.language,
-            translate=self.settings.translate,
-            window=self.transcriber.window,
-        )
+        features, translate = self.transcriber.features, self.settings.translate
+        align_words(self.model, self.tokenizer, self.speech, features, recording, translate=translate)
 
     def joined(self, segments: Sequence[Segment]) -> str:
         """The text of all segments. The tokens of Whisper bring the spaces between segments with them."""
@@ -170,8 +157,8 @@ class TranscribePredictor(Predictor[SoundExample, Transcript]):
         return self.tokenizer.decode([token for token in tokens if self.speech.is_text(token)])
 
     def recording(self, samples: Samples) -> Recording:
-        """The spectrogram of samples at 16 kHz. A sound that is shorter than the window is padded with silence."""
-        return recording_of(samples, window_frames(self.model), self.model.config.source.channels)  # type: ignore[union-attr]
+        """A sound at 16 kHz, as the model reads it."""
+        return recording_of(samples, self.transcriber.features)
 
     def examine(self, source: str) -> Evaluation:
         from headway.tasks.transcribe.training import evaluate_source
@@ -179,12 +166,9 @@ class TranscribePredictor(Predictor[SoundExample, Transcript]):
         return evaluate_source(self.model, self.tokenizer, self.speech, self.recipe, source)
 
 
-def recording_of(samples: Samples, window: int, channels: int) -> Recording:
-    frames = -(-len(samples) // HOP)
-    whole = max(frames, window) * HOP
-    padded = np.pad(samples, (0, whole - len(samples))) if len(samples) < window * HOP else samples
-    mel = torch.from_numpy(log_mel(padded, channels))
-    return Recording(mel, min(frames, mel.shape[1]))
+def recording_of(samples: Samples, features: SoundFeatures) -> Recording:
+    frames, signal = -(-len(samples) // HOP), features.signal(samples)
+    return Recording(signal, frames if features.raw else min(frames, signal.shape[1]), features.edges(samples))
 
 
 def read_samples(example: SoundExample) -> Samples:

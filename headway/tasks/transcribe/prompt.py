@@ -14,6 +14,7 @@ from torch import Tensor
 from headway.config.toml import short
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, DataError, nearest
+from headway.generate.protocol import Source
 from headway.hub.generation_config import FILE, copied_settings
 from headway.model.model import Model
 from headway.tasks.transcribe.languages import NAMES, code_of
@@ -129,33 +130,35 @@ def _heads(value: Any) -> tuple[tuple[int, int], ...]:
 
 
 @torch.no_grad()
-def detect_languages(model: Model, frames: Tensor, tokens: SpeechTokens) -> list[str]:
-    """The likeliest language of each window (N, channels, time), by the logits after the start token."""
-    logits = first_logits(model, frames, [[tokens.start]] * len(frames), 0)
+def detect_languages(model: Model, source: Source, tokens: SpeechTokens) -> list[str]:
+    """The likeliest language of each window, by the logits after the start token."""
+    logits = first_logits(model, source, [[tokens.start]] * len(source.inputs), 0)
     codes = list(tokens.languages)
     ids = torch.tensor([tokens.languages[code] for code in codes], device=logits.device)
     return [codes[place] for place in logits[:, ids].argmax(1).tolist()]
 
 
 @torch.no_grad()
-def silence(model: Model, frames: Tensor, prompts: Sequence[Sequence[int]], tokens: SpeechTokens) -> list[float]:
+def silence(model: Model, source: Source, prompts: Sequence[Sequence[int]], tokens: SpeechTokens) -> list[float]:
     """The probability that nobody speaks, for windows whose prompts are of one length: its token's, at the start."""
     assert tokens.no_speech is not None
     at = list(prompts[0]).index(tokens.start)
-    return first_logits(model, frames, prompts, at).softmax(-1)[:, tokens.no_speech].tolist()
+    return first_logits(model, source, prompts, at).softmax(-1)[:, tokens.no_speech].tolist()
 
 
-def first_logits(model: Model, frames: Tensor, prompts: Sequence[Sequence[int]], at: int) -> Tensor:
+def first_logits(model: Model, source: Source, prompts: Sequence[Sequence[int]], at: int) -> Tensor:
     """Logits (N, V) after the token at a position of prompts of one length."""
-    ids = torch.tensor([list(prompt)[: at + 1] for prompt in prompts], device=frames.device)
-    logits: Tensor = model.lm(model(frames, ids).hidden[:, at])
+    ids = torch.tensor([list(prompt)[: at + 1] for prompt in prompts], device=source.inputs.device)
+    logits: Tensor = model.lm(model(source.inputs, ids, attention_mask=source.attention_mask).hidden[:, at])
     return logits.float()
 
 
 def previous_text(text: str, tokenizer: Tokenizer, tokens: SpeechTokens) -> list[int]:
-    """The tokens of a text that is to be read as what was said before; empty for a model that cannot take it."""
-    if not text.strip() or tokens.previous is None:
+    """The tokens of a text that is to be read as what was said before."""
+    if not text.strip():
         return []
+    if tokens.previous is None:
+        raise DataError("D001", "the model reads no text before that of a sound", "leave the prompt out")
     found = tokenizer.encode(" " + text.strip(), special=False).ids
     if wrong := [token for token in found if not tokens.is_text(token)]:
         raise DataError("D001", f"the prompt has the special token {tokenizer.pieces(wrong[:1])[0]}", "leave it out")

@@ -11,7 +11,7 @@ from headway.config.augment import SoundAugmentConfig
 from headway.config.networks.kinds import AnyConfig
 from headway.config.ranges import Range, at_least, conflict, within
 from headway.errors import DataError, nearest
-from headway.tasks.audio.task import SoundExample, SoundTask
+from headway.tasks.audio.task import SOUND_FRONTS, SoundExample, SoundTask
 from headway.tasks.base import FineTuning, Json, Tries
 from headway.tasks.seq2seq.task import OutputSettings
 from headway.tasks.transcribe.subtitles import FORMATS
@@ -28,13 +28,14 @@ class Settings(OutputSettings, SoundAugmentConfig):
     beam: int = 1
     """Beam width; 1 takes the likeliest token each time."""
     seconds: float = 30.0
-    """Seconds of sound that the encoder of a new model reads at once; shorter sounds are padded to it."""
+    """Seconds of sound that the encoder of a new model reads at once; shorter sounds are padded to it. Also of one that
+    reads samples (Moonshine), which could read any length: longer sounds are cut at pauses."""
     mels: Literal[80, 128] = 80
     """Bands of the spectrogram of a new model."""
     language: str = ""
     """The language that is spoken, by its code or name; empty: the model detects it."""
     translate: bool = False
-    """Whether a model of many languages writes English, whatever is spoken."""
+    """Whether a model of many languages writes English, whatever is spoken; others refuse it."""
     timestamps: bool = False
     """Whether the model writes when each sentence begins and ends; models that headway trains do not."""
     windows: Literal["sequential", "fixed"] = "sequential"
@@ -106,8 +107,8 @@ class Transcribe(SoundTask):
         return super().value(value, folder)
 
     def fits(self, config: AnyConfig, special: Iterable[str] | None = None) -> bool:
-        frames = getattr(config.source, "kind", "") == "frames"
-        return config.kind == "encoder-decoder" and config.lm is not None and frames
+        hears = getattr(config.source, "kind", "") in SOUND_FRONTS
+        return config.kind == "encoder-decoder" and config.lm is not None and hears
 
     def render(self, found: Sequence[tuple[SoundExample, Json]], *, colours: bool) -> Iterator[str]:
         for example, result in found:

@@ -1,4 +1,4 @@
-"""TranscribeTraining: spectrograms in, a text out; the encoder–decoder of translation with another front end."""
+"""TranscribeTraining: sounds in, a text out; the encoder–decoder of translation with another front end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from headway.config.model import FramesConfig, ModelConfig, SpecialTokens
+from headway.config.model import SpecialTokens
 from headway.config.networks.kinds import AnyConfig
 from headway.config.shape import speech_config
 from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler
@@ -36,11 +36,21 @@ from headway.tasks.recipe import Recipe
 from headway.tasks.seq2seq.writing import WritingTraining, assessed, decoder_tensors, pair_loss, text_tokenizer
 from headway.tasks.training import TaskContext
 from headway.tasks.transcribe.data import Clips, SpokenData, frames_of, load_spoken, make_clips, spoken
+from headway.tasks.transcribe.features import HOP, SoundFeatures, features_of
 from headway.tasks.transcribe.prompt import SpeechTokens, read_speech_tokens
 from headway.tasks.transcribe.task import Settings, Transcribe
 from headway.tasks.transcribe.windows import Recording, Transcriber
 
 PREPROCESSOR = "preprocessor_config.json"
+SAMPLES = {
+    "feature_extractor_type": "Wav2Vec2FeatureExtractor",
+    "feature_size": 1,
+    "do_normalize": False,
+    "padding_side": "right",
+    "padding_value": 0.0,
+    "return_attention_mask": True,
+}
+"""Moonshine's preprocessor_config.json."""
 AT_ONCE = 256
 """Sounds that are evaluated in one go."""
 
@@ -53,27 +63,25 @@ class TranscribeTraining(WritingTraining[Clips]):
     data: SpokenData
     tokenizer: Tokenizer
     speech: SpeechTokens
-    window: int
-    mels: int
+    features: SoundFeatures
     bad: BadRows
     _evaluations: Any = field(default_factory=counted)
 
     @classmethod
     def prepare(cls, context: TaskContext) -> TranscribeTraining:
         recipe, what = context.recipe, context.recipe.model.from_
-        window, mels = 2 * round(recipe.settings.seconds * 50), recipe.settings.mels
+        features = SoundFeatures(2 * round(recipe.settings.seconds * 50), recipe.settings.mels)
         folder = resolve(what) if what else None
         base = None if folder is None else open_folder(folder).config
         if base is not None:
             check_base(base, what)
-            assert isinstance(base.source, FramesConfig)
-            window, mels = 2 * base.source.positions.length, base.source.channels
+            features = features_of(base, recipe.settings.seconds)
         bad = BadRows(recipe.data.bad_rows)
-        data = load_spoken(recipe, window, bad)
+        data = load_spoken(recipe, features.window, bad)
         texts = [row.text for row in data.train[1]]
         made = context.base or context.rank_zero_first(lambda: text_tokenizer(context.folder, recipe.data, texts))
         speech = speech_tokens(made, folder, None if base is None else base.special, recipe)
-        return cls(recipe, data, made, speech, window, mels, bad)
+        return cls(recipe, data, made, speech, features, bad)
 
     @cached_property
     def train(self) -> Clips:  # type: ignore[override]
@@ -84,7 +92,7 @@ class TranscribeTraining(WritingTraining[Clips]):
         return self._clips(*self.data.valid)
 
     def _clips(self, store: Any, rows: Any) -> Clips:
-        return make_clips(store, rows, self.tokenizer, self.speech, self.recipe, self.window, self.mels)
+        return make_clips(store, rows, self.tokenizer, self.speech, self.recipe, self.features)
 
     @property
     def metric(self) -> str:
@@ -109,17 +117,17 @@ class TranscribeTraining(WritingTraining[Clips]):
 
     @property
     def static_shapes(self) -> bool:
-        return True
+        return not self.features.raw
 
     @property
     def facts(self) -> dict[str, Any]:
-        train, valid, positions = self.train, self.valid, self.window // 2
+        train, valid = self.train, self.valid
         return {
             **self.data.about,
             "samples": len(train),
-            "tokens": len(train) * positions + int(train.target.lengths.sum()),
+            "tokens": train.positions(range(len(train))) + int(train.target.lengths.sum()),
             "valid_samples": len(valid),
-            "valid_tokens": len(valid) * positions + int(valid.target.lengths.sum()),
+            "valid_tokens": valid.positions(range(len(valid))) + int(valid.target.lengths.sum()),
             "vocab": self.tokenizer.vocab_size,
             "seconds": round(sum(frames_of(train.store, row) for row in train.rows) / 100, 1),
             "cut": int(train.target.truncated.sum() + valid.target.truncated.sum()),
@@ -133,25 +141,29 @@ class TranscribeTraining(WritingTraining[Clips]):
                 raise ConfigError("C004", "transcribe.timestamps = true needs model.from: a model that has timestamps")
             roles = {role: self.tokenizer.special.get(role) for role in ("pad", "bos", "eos")}
             special = SpecialTokens(**roles, start=self.speech.start)
-            return speech_config(self.recipe.model, self.window, self.mels, self.tokenizer.vocab_size, length, special)
+            window, mels = self.features.window, self.features.mels
+            return speech_config(self.recipe.model, window, mels, self.tokenizer.vocab_size, length, special)
         check_base(base, what)
         check_context(base, length, what)
         return base
 
     @property
     def model_files(self) -> dict[str, Any]:
-        """What `transformers` needs to make the same spectrograms."""
-        seconds = self.window / 100
+        """What `transformers` needs to read sounds in the same way."""
+        if self.features.raw:
+            return {PREPROCESSOR: {**SAMPLES, "sampling_rate": RATE}}
+        window = self.features.window
+        seconds = window / 100
         return {
             PREPROCESSOR: {
                 "feature_extractor_type": "WhisperFeatureExtractor",
-                "feature_size": self.mels,
+                "feature_size": self.features.mels,
                 "sampling_rate": RATE,
                 "hop_length": RATE // 100,
                 "n_fft": RATE // 40,
                 "chunk_length": int(seconds) if seconds == int(seconds) else seconds,
-                "n_samples": self.window * RATE // 100,
-                "nb_max_frames": self.window,
+                "n_samples": window * RATE // 100,
+                "nb_max_frames": window,
                 "padding_side": "right",
                 "padding_value": 0.0,
                 "return_attention_mask": False,
@@ -166,32 +178,33 @@ class TranscribeTraining(WritingTraining[Clips]):
         settings, part = self.recipe.settings, self.train
         rows = shuffle_samples(samples, len(part), self.recipe.seed)
         draws, place = draw(settings, self.recipe.seed, samples)
-        pcm = part.samples(rows, settings.shift * (place + 1) / 2)
-        frames = mask(settings, part.spectrogram(perturb(settings, pcm, draws)), draws)
+        pcm, real = part.samples(rows, settings.shift * (place + 1) / 2)
+        changed = self.features.compute(perturb(settings, pcm, draws, real))
+        if real is None:
+            frames = mask(settings, changed, draws)
+        else:  # samples have no bands to hide
+            share = (real.sum(1) / real.shape[1])[:, None, None]
+            frames = mask(replace(settings, mel_masks=0), changed[:, None], draws._replace(times=draws.times * share))
+            frames = frames[:, 0]
         inputs, targets, counts = self._read(part, rows)
-        return Batch((frames, inputs, targets), *counts)
+        return Batch((frames, real, inputs, targets), *counts)
 
     def plain_batch(self, part: Clips, rows: Index) -> Batch:
         inputs, targets, counts = self._read(part, rows)
-        return Batch((part.spectrogram(part.samples(rows).float() / FULL), None, inputs, targets), *counts)
+        pcm, real = part.samples(rows)
+        return Batch((self.features.compute(pcm.float() / FULL), real, inputs, targets), *counts)
 
     def _read(self, part: Clips, rows: Index) -> tuple[Tensor, Tensor, tuple[int, int]]:
         """What the decoder reads and what it is to predict; how many targets, and positions of both stacks."""
         labels, said = part.targets(rows, part.longest)
         inputs, targets = decoder_tensors(labels, said, self.speech.start)
         count = int(said.sum())
-        return inputs, targets, (count, len(rows) * (self.window // 2) + count)
+        return inputs, targets, (count, part.positions(rows) + count)
 
     @property
     def loss(self) -> Callable[..., Tensor]:
-        """The encoder reads its whole window: silence is no padding."""
         settings = self.recipe.settings
-        inner = pair_loss(settings.label_smoothing, settings.r_drop)
-
-        def loss(model: Model, frames: Tensor, inputs: Tensor, targets: Tensor) -> Tensor:
-            return inner(model, frames, None, inputs, targets)
-
-        return loss
+        return pair_loss(settings.label_smoothing, settings.r_drop)
 
     def write(self, model: Model, part: Clips) -> list[str]:
         return written(model, self.tokenizer, self.speech, part, self.recipe)
@@ -206,7 +219,7 @@ class TranscribeTraining(WritingTraining[Clips]):
 
     def read_test(self, source: str) -> Clips:
         store = read_store(source, self.recipe.data, RATE, self.bad_tests)
-        return self._clips(store, spoken(store, self.window, self.bad_tests))
+        return self._clips(store, spoken(store, self.features.window, self.bad_tests))
 
     @cached_property
     def test_part(self) -> Clips | None:
@@ -233,6 +246,10 @@ def speech_tokens(tokenizer: Tokenizer, folder: Any, special: SpecialTokens | No
     if special.start is None:
         raise ConfigError("C004", f"model.from = {recipe.model.from_} does not say which token its decoder starts from")
     found = read_speech_tokens(folder, tokenizer, special.start, special.eos_ids)
+    if recipe.settings.timestamps and found.first_timestamp is None:
+        raise ConfigError(
+            "C004", f"transcribe.timestamps = true, and model.from = {recipe.model.from_} has no timestamps"
+        )
     if found.languages and not recipe.settings.language:
         hint = "transcribe.language=en, say: the language of the texts"
         raise ConfigError("C004", f"model.from = {recipe.model.from_} knows many languages: which one is spoken?", hint)
@@ -255,8 +272,13 @@ def written(model: Model, tokenizer: Tokenizer, speech: SpeechTokens, part: Clip
     found = []
     for at in track(range(0, len(part), AT_ONCE), "transcribing", unit="batches"):
         rows = list(range(at, min(at + AT_ONCE, len(part))))
-        mel = part.spectrogram(part.samples(rows).float() / FULL)
-        heard = [Recording(each, part.window) for each in mel]
+        pcm, real = part.samples(rows)
+        signals, window = part.features.compute(pcm.float() / FULL), part.features.window
+        if real is None:
+            heard = [Recording(each, window) for each in signals]
+        else:
+            lengths = real.sum(1).tolist()
+            heard = [Recording(each[:n], -(-n // HOP)) for each, n in zip(signals, lengths, strict=True)]
         made.transcribe(heard)
         for each in heard:
             tokens = [token for segment in each.segments for token in segment.tokens if speech.is_text(token)]
@@ -285,14 +307,13 @@ def evaluate_source(
     model: Model, tokenizer: Tokenizer, speech: SpeechTokens, recipe: Recipe, source: str
 ) -> Evaluation:
     """On sounds of the user's; without a source, on what the run has not learned from."""
-    front, bad = model.config.source, BadRows(recipe.data.bad_rows)
-    assert isinstance(front, FramesConfig) and isinstance(model.config, ModelConfig)
-    window = 2 * front.positions.length
+    features, bad = features_of(model.config, recipe.settings.seconds), BadRows(recipe.data.bad_rows)
+    window = features.window
     source = source or recipe.data.test or recipe.data.valid
     if source:
         store = read_store(source, recipe.data, RATE, bad)
         held = store, spoken(store, window, bad)
     else:
         held = load_spoken(recipe, window, bad).valid
-    part = make_clips(*held, tokenizer, speech, recipe, window, front.channels)
+    part = make_clips(*held, tokenizer, speech, recipe, features)
     return evaluate_clips(model, tokenizer, speech, part, recipe, bad.count)

@@ -1,4 +1,4 @@
-"""Long sounds, window by window. Letters: N windows, C mel channels.
+"""Long sounds, window by window. Letters: N windows, C mel channels, n samples.
 
 Sequential: each window begins where the text of the one before was cut off, so a sound is read in turn, and several
 sounds at once. Fixed: windows follow each other without a gap and are all independent, which is faster.
@@ -11,13 +11,14 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from headway.config.generation import LogitRules
 from headway.errors import ConfigError
+from headway.generate.protocol import Source
 from headway.model.model import Model, evaluating
 from headway.tasks.transcribe.fallback import COOL, Decoded, decode_windows
+from headway.tasks.transcribe.features import features_of
 from headway.tasks.transcribe.prompt import SpeechTokens, detect_languages
 from headway.tasks.transcribe.task import Settings
 from headway.tasks.transcribe.timestamps import FRAMES_PER_SECOND, Segment, cut_segments
@@ -31,10 +32,12 @@ ROOM = 1 << 18
 class Recording:
     """A sound and what has been transcribed of it."""
 
-    mel: Tensor
-    """(C, frames), on the CPU; padded to a window if the sound is shorter."""
+    signal: Tensor
+    """(C, frames), padded to a window if the sound is shorter, or samples (n,); on the CPU."""
     frames: int
     """Frames of the sound itself."""
+    edges: tuple[int, ...] = ()
+    """Where windows end, of a sound that is cut at pauses."""
     language: str = ""
     """Its code; empty until it is detected."""
     seek: int = 0
@@ -43,10 +46,16 @@ class Recording:
     conditioned: bool = False
     """Whether the next window reads the text so far."""
 
+    def size(self, at: int, window: int) -> int:
+        """Frames of the window that begins at frame `at`."""
+        return next((edge for edge in self.edges if edge > at), min(at + window, self.frames)) - at
 
-def window_frames(model: Model) -> int:
-    """Frames of the encoder's window: two for each of its positions."""
-    return 2 * int(model.config.source.positions.length)  # type: ignore[union-attr]
+    def starts(self, window: int) -> Iterator[int]:
+        """Where windows begin that follow each other."""
+        at = 0
+        while at < self.frames:
+            yield at
+            at += self.size(at, window)
 
 
 class Transcriber:
@@ -57,7 +66,8 @@ class Transcriber:
     ) -> None:
         """`rules` are those of the model's folder; `prompt` is text that every sound begins after."""
         self.model, self.speech, self.settings, self.prompt = model, speech, settings, list(prompt)
-        self.window = window_frames(model)
+        self.features = features_of(model.config, settings.seconds)
+        self.window = self.features.window
         self.longest = int(model.config.target.positions.length)  # type: ignore[union-attr]
         known = {each.name for each in fields(LogitRules)} - {"forced", "first", "min_tokens", "no_repeat"}
         self.rules = {name: value for name, value in rules.items() if name in known} | {"max_length": self.longest}
@@ -68,11 +78,13 @@ class Transcriber:
         elif speech.first_timestamp is not None:  # `transformers` lets such a text have times, and cuts it there
             times = range(speech.first_timestamp, model.lm.vocab)
             self.rules["banned"] = (*self.rules.get("banned", ()), *((token,) for token in times))
+        if settings.translate and "translate" not in speech.tasks:
+            raise ConfigError("C004", "transcribe.translate = true, and the model does not translate")
         self.device = next(model.parameters()).device
 
     @property
     def batch(self) -> int:
-        return max(1, AT_ONCE.get(self.device.type, ROOM) // (self.window // 2 * self.settings.beam))
+        return max(1, AT_ONCE.get(self.device.type, ROOM) // (self.features.positions * self.settings.beam))
 
     @property
     def sequential(self) -> bool:
@@ -96,7 +108,9 @@ class Transcriber:
 
     def _all_windows(self, recordings: Sequence[Recording]) -> Iterator[list[tuple[Recording, int]]]:
         """Windows one after the other, of all recordings."""
-        every = [(each, at) for each in recordings for at in range(0, each.frames, self.window)]
+        every = [(each, at) for each in recordings for at in each.starts(self.window)]
+        if self.features.raw:  # so that little is padded
+            every.sort(key=lambda part: part[0].size(part[1], self.window))
         for first in range(0, len(every), self.batch):
             yield every[first : first + self.batch]
 
@@ -109,28 +123,26 @@ class Transcriber:
             if self.settings.language:
                 codes = [self.settings.language] * len(some)
             else:
-                codes = detect_languages(self.model, self._frames([(each, 0) for each in some]), self.speech)
+                codes = detect_languages(self.model, self._source([(each, 0) for each in some]), self.speech)
             for each, code in zip(some, codes, strict=True):
                 each.language = code
 
-    def _frames(self, windows: Sequence[tuple[Recording, int]]) -> Tensor:
-        """(N, C, window). What is missing at the end of a sound is zero, as it is for Whisper."""
-        parts = [each.mel[:, at : at + self.window] for each, at in windows]
-        padded = [F.pad(part, (0, self.window - part.shape[1])) for part in parts]
-        return torch.stack(padded).to(next(self.model.parameters()))
+    def _source(self, windows: Sequence[tuple[Recording, int]]) -> Source:
+        parts = [self.features.cut(each.signal, at, each.size(at, self.window)) for each, at in windows]
+        return self.features.batch(parts, next(self.model.parameters()))
 
     def _step(self, windows: Sequence[tuple[Recording, int]]) -> list[Segment]:
         """Decode a window of each of some recordings. Returns their new segments."""
         prompts = [self._prompt(each) for each, _ in windows]
-        frames = self._frames(windows)
-        found = decode_windows(self.model, frames, prompts, self.speech, self.settings, self.rules)
+        most = [self.features.most_tokens(each.size(at, self.window)) or self.longest for each, at in windows]
+        found = decode_windows(self.model, self._source(windows), prompts, self.speech, self.settings, self.rules, most)
         new: list[Segment] = []
         for (each, at), decoded in zip(windows, found, strict=True):
             new += self._take(each, at, decoded)
         return new
 
     def _take(self, recording: Recording, at: int, decoded: Decoded) -> list[Segment]:
-        size = min(self.window, recording.frames - at)
+        size = recording.size(at, self.window)
         if decoded.silent:
             recording.seek = at + size
             return []

@@ -58,6 +58,7 @@ VALUES: dict[type, dict[str, tuple[Any, ...]]] = {
     StackConfig: {
         "d_model": (16, 48), "n_layers": (0, 1), "n_heads": (1, 2), "d_ff": (30, 64), "n_kv_heads": (None, 1, 2, 4),
         "d_head": (None, 6, 7, 16), "causal": YES_OR_NO, "cross": YES_OR_NO, "norm_eps": (0.0, 0.1),
+        "norm_bias": YES_OR_NO,
         "norm_offset": (0.0, 1.0), "final_norm": YES_OR_NO, "residual": YES_OR_NO, "layer_scale": (None, 0.5),
         "gated": YES_OR_NO, "qkv_bias": YES_OR_NO, "key_bias": YES_OR_NO, "out_bias": YES_OR_NO,
         "ffn_bias": YES_OR_NO, "scale": (None, 0.0, 0.4, -0.3, 1.0), "window": (None, 1, 3),
@@ -67,7 +68,7 @@ VALUES: dict[type, dict[str, tuple[Any, ...]]] = {
     },
     RopeConfig: {
         "theta": (10_000.0, 7.0), "factor": (1.0, 3.0), "low_factor": (1.0, 0.5), "high_factor": (4.0, 2.0),
-        "original_length": (8192, 4),
+        "original_length": (8192, 4), "partial": (1.0, 0.5),
     },
     PositionConfig: {"length": (40, 64), "offset": (0, 2), "every_layer": YES_OR_NO},
     TokensConfig: {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,7 +16,7 @@ from headway.api import Bundle, load
 from headway.data.sounds.wav import wav_bytes
 from headway.data.synthetic.sounds import syllables
 from tests.serve.conftest import KEY, Running, running
-from tests.tasks.transcribe.conftest import make_folder
+from tests.tasks.transcribe.conftest import make_folder, make_moonshine
 
 SPOKEN = syllables(1, seed=3, words=(2, 2))[0]
 SOUND = wav_bytes(SPOKEN.samples, SPOKEN.rate)
@@ -115,3 +116,16 @@ def test_the_form_is_described(server: Running) -> None:
     form = content["multipart/form-data"]["schema"]
     assert form["required"] == ["file", "model"] and form["properties"]["model"]["enum"] == [server.served.id]
     assert json.dumps(described).count("Transcription") > 1
+
+
+def test_a_model_of_samples_is_served_too(tmp_path: Path) -> None:
+    """Moonshine has no languages and reads no prompt: what it cannot do is the client's mistake."""
+    model = load(make_moonshine(tmp_path / "moonshine", 0))
+    with running(model, KEY) as made:
+        given = {"file": ("talk.wav", SOUND), "model": made.served.id}
+        found = made.client().audio.transcriptions.create(**given, response_format="verbose_json", temperature=1.0)
+        assert found.text == model.transcribe(SOUND, temperature=1.0).text and len(found.segments) == 1
+        for name, value in (("language", "de"), ("prompt", "Dashwood")):
+            with pytest.raises(openai.BadRequestError) as caught:
+                made.client().audio.transcriptions.create(**given, **{name: value})
+            assert caught.value.param == name

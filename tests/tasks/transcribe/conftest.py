@@ -77,3 +77,39 @@ def whisper(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
         return made[name]
 
     return make
+
+
+def make_moonshine(folder: Path, seed: int) -> Path:
+    """A small Moonshine folder with random weights, and letters as its tokens."""
+    import transformers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+    transformers.utils.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    special = ["<unk>", "<s>", "</s>"]
+    letters = sorted(pre_tokenizers.ByteLevel.alphabet())
+    backend = Tokenizer(models.BPE({token: i for i, token in enumerate([*special, *letters])}, []))
+    backend.add_special_tokens(special)
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    folder.mkdir(parents=True)
+    backend.save(str(folder / "tokenizer.json"))
+    names = dict(zip(("unk_token", "bos_token", "eos_token"), special, strict=True))
+    config = {"tokenizer_class": "PreTrainedTokenizerFast", **names}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    torch.manual_seed(seed)
+    model = transformers.MoonshineForConditionalGeneration(
+        transformers.MoonshineConfig(
+            vocab_size=len(special) + len(letters), hidden_size=32, intermediate_size=48, encoder_num_hidden_layers=2,
+            decoder_num_hidden_layers=2, encoder_num_attention_heads=4, decoder_num_attention_heads=4,
+            max_position_embeddings=194, initializer_range=0.35,
+        )
+    )  # fmt: skip
+    with torch.no_grad():  # texts that end
+        model.model.decoder.embed_tokens.weight[2] *= 2.0
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def moonshine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_moonshine(tmp_path_factory.mktemp("moonshine") / "model", 0)

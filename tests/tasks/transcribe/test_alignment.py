@@ -15,8 +15,10 @@ from transformers.models.whisper import generation_whisper as reference
 from headway.api import load
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.tasks.transcribe.alignment import _words, align_words, cross_attention, smoothed, starts, token_times, warp
+from headway.tasks.transcribe.features import SoundFeatures
 from headway.tasks.transcribe.predict import TranscribePredictor
 from headway.tasks.transcribe.timestamps import Segment
+from headway.tasks.transcribe.windows import Recording
 
 Folders = Callable[..., Path]
 
@@ -72,9 +74,8 @@ def test_times_follow_attention_that_is_known(whisper: Folders, monkeypatch: pyt
     times, chances = token_times(loaded.model, torch.zeros(1, 8, 100), begin, tokens, predictor.speech, 50)
     assert times.tolist() == pytest.approx([0, 0.2, 0.4, 0.6, 0.8]) and len(chances) == 4
     segments = [Segment(1.0, 2.0, [267, 65, 66, 300], seek=100), Segment(1.5, 2.0, [300, 67, 68], seek=100)]
-    align_words(
-        loaded.model, loaded.require_tokenizer(), predictor.speech, torch.zeros(8, 200), 200, segments, "en", window=100
-    )
+    recording = Recording(torch.zeros(8, 200), 200, language="en", segments=segments)
+    align_words(loaded.model, loaded.require_tokenizer(), predictor.speech, SoundFeatures(100, 8), recording)
     (first,), (second,) = (segment.words for segment in segments)
     assert (first.start, first.end) == pytest.approx((1.0, 1.4)) and second.start == pytest.approx(1.4)
 

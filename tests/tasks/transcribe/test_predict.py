@@ -17,6 +17,7 @@ from headway.data.sounds.mel import log_mel
 from headway.data.sounds.wav import wav_bytes
 from headway.data.synthetic.sounds import syllables
 from headway.errors import ConfigError, DataError, NotFoundError
+from headway.tasks.transcribe.features import SoundFeatures
 from headway.tasks.transcribe.languages import NAMES, code_of
 from headway.tasks.transcribe.predict import TranscribePredictor, recording_of
 from headway.tasks.transcribe.prompt import previous_text
@@ -61,11 +62,11 @@ def test_results_are_plain(bundle: Bundle, files: list[Path]) -> None:
 
 def test_spectrograms_are_padded_as_whisper_pads(bundle: Bundle) -> None:
     short = np.random.default_rng(0).normal(size=4000).astype(np.float32) / 4
-    made = recording_of(short, 100, 80)
-    assert made.frames == 25 and made.mel.shape == (80, 100)
-    assert torch.equal(made.mel, torch.from_numpy(log_mel(np.pad(short, (0, 12_000)))))
+    made = recording_of(short, SoundFeatures(100, 80))
+    assert made.frames == 25 and made.signal.shape == (80, 100)
+    assert torch.equal(made.signal, torch.from_numpy(log_mel(np.pad(short, (0, 12_000)))))
     long = np.tile(short, 10)
-    assert torch.equal(recording_of(long, 100, 80).mel, torch.from_numpy(log_mel(long)))
+    assert torch.equal(recording_of(long, SoundFeatures(100, 80)).signal, torch.from_numpy(log_mel(long)))
 
 
 def test_languages(bundle: Bundle, files: list[Path], whisper: Folders) -> None:

@@ -110,7 +110,8 @@ def test_targets_of_a_whisper_folder(whisper: Folders, talks: Path, tmp_path: Pa
     base = whisper(0)
     settings = (f"model.from={base}", f"data.train={talks}", "data.length=40")
     made = prepared(tmp_path, *settings, "transcribe.language=German")
-    frames, inputs, targets = made.batch(np.arange(4)).tensors
+    frames, none, inputs, targets = made.batch(np.arange(4)).tensors
+    assert none is None
     speech, tokenizer = made.speech, made.tokenizer
     begin = speech.begin("de", translate=False, timestamps=False)
     assert frames.shape == (4, 8, 100) and inputs[:, : len(begin)].tolist() == [begin] * 4
@@ -120,7 +121,7 @@ def test_targets_of_a_whisper_folder(whisper: Folders, talks: Path, tmp_path: Pa
         said = [token for token in wanted.tolist() if token != IGNORE]
         assert said[-1] == speech.end and tokenizer.decode(said[:-1])[1:] in texts and said[0] == ids[len(begin)]
     timed = prepared(tmp_path, *settings, "transcribe.language=de", "transcribe.timestamps=true")
-    said = [token for token in timed.batch(np.arange(1)).tensors[2][0].tolist() if token != IGNORE]
+    said = [token for token in timed.batch(np.arange(1)).tensors[3][0].tolist() if token != IGNORE]
     first = speech.first_timestamp
     assert first is not None and said[0] == first and first < said[-2] <= first + 50 and said[-1] == speech.end
 

@@ -12,6 +12,7 @@ import torch
 
 from headway.api import Bundle, load
 from headway.errors import ConfigError
+from headway.generate.protocol import Source
 from headway.tasks.transcribe import fallback, windows
 from headway.tasks.transcribe.fallback import Decoded, compression_ratio, decode_windows, temperatures
 from headway.tasks.transcribe.predict import TranscribePredictor
@@ -57,8 +58,8 @@ def test_fixed_windows_are_each_as_if_alone(bundle: Bundle) -> None:
         made.transcribe([part])
     assert [s.tokens for s in whole.segments] == [s.tokens for part in parts for s in part.segments]
     decoded = decode_windows(
-        bundle.model, mel[None, :, :100], [made.speech.begin("en", translate=False, timestamps=True)], made.speech,
-        made.settings, made.rules,
+        bundle.model, Source(mel[None, :, :100]), [made.speech.begin("en", translate=False, timestamps=True)],
+        made.speech, made.settings, made.rules, [made.longest],
     )  # fmt: skip
     assert [token for s in parts[0].segments for token in s.tokens] == decoded[0].tokens, "nothing is cut off"
     first = parts[1].segments[0]
@@ -93,9 +94,9 @@ def test_only_texts_that_look_wrong_are_tried_again(bundle: Bundle, monkeypatch:
     """Row 0 is fine, row 1 is unlikely until 0.4, row 2 repeats itself to the end, row 3 is silent."""
     tried = list[tuple[float, int]]()
 
-    def decoded(model: Any, frames: torch.Tensor, prompts: Sequence[Any], *rest: Any) -> list[Decoded]:
+    def decoded(model: Any, source: Source, prompts: Sequence[Any], *rest: Any) -> list[Decoded]:
         temperature, found = rest[-1], []
-        for row in frames[:, 0, 0].int().tolist():
+        for row in source.inputs[:, 0, 0].int().tolist():
             tried.append((temperature, row))
             mean = -2.0 if (row == 1 and temperature < 0.4) or row == 3 else -0.1
             ratio = 3.0 if row == 2 else 1.0
@@ -105,7 +106,7 @@ def test_only_texts_that_look_wrong_are_tried_again(bundle: Bundle, monkeypatch:
     monkeypatch.setattr(fallback, "_decoded", decoded)
     frames = torch.arange(4.0)[:, None, None].expand(4, 8, 100)
     speech = TranscribePredictor(bundle).speech
-    found = decode_windows(bundle.model, frames, [[1]] * 4, speech, Settings(), {})
+    found = decode_windows(bundle.model, Source(frames), [[1]] * 4, speech, Settings(), {}, [9] * 4)
     assert [each.tokens for each in found] == [[0], [1], [2], [3]]
     assert [each.temperature for each in found] == [0.0, 0.4, 1.0, 0.0]
     assert tried[:4] == [(0.0, row) for row in range(4)] and tried[4:6] == [(0.2, 1), (0.2, 2)]
@@ -115,7 +116,7 @@ def test_only_texts_that_look_wrong_are_tried_again(bundle: Bundle, monkeypatch:
 def test_a_hot_text_is_not_read_by_the_next_window(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = list[list[int]]()
 
-    def decode(model: Any, frames: Any, prompts: list[list[int]], *rest: Any) -> list[Decoded]:
+    def decode(model: Any, source: Any, prompts: list[list[int]], *rest: Any) -> list[Decoded]:
         seen.extend(prompts)
         return [Decoded([10 + len(seen)], 0.6 if len(seen) == 2 else 0.0, -0.1, 1.0) for _ in prompts]
 
@@ -130,13 +131,13 @@ def test_a_hot_text_is_not_read_by_the_next_window(bundle: Bundle, monkeypatch: 
 def test_likelihoods_of_a_search_are_those_of_a_pass_over_its_tokens(bundle: Bundle) -> None:
     """The greedy search reports what its tokens have under the rules; the slow way computes it again."""
     made = transcriber(bundle, timestamps=True)
-    frames = torch.stack([noise(seed, 100) for seed in range(3)])
+    source = Source(torch.stack([noise(seed, 100) for seed in range(3)]))
     prompts = [made.speech.begin("en", translate=False, timestamps=True)] * 3
     from headway.config.generation import Beam
 
-    found = fallback._searched(bundle.model, frames, prompts, made.settings, made.rules)
+    found = fallback._searched(bundle.model, source, prompts, made.settings, made.rules, [made.longest] * 3)
     slow = fallback.mean_log_probabilities(
-        bundle.model, frames, prompts, [tokens for tokens, _ in found], Beam(width=1, **made.rules)
+        bundle.model, source, prompts, [tokens for tokens, _ in found], Beam(width=1, **made.rules)
     )
     banned = torch.tensor([token for (token,) in made.rules["banned"]])
     assert len(banned) and [mean for _, mean in found] == pytest.approx(slow, abs=1e-4)

@@ -143,7 +143,8 @@ def _normed(norm: Norm) -> tuple[Any, ...]:
     gain = norm.weight.detach().numpy()
     if isinstance(norm, RMSNorm):
         return gain, np.zeros_like(gain), np.float32(norm.eps), np.float32(norm.offset), kernels.RMSNORM
-    return gain, norm.bias.detach().numpy(), np.float32(norm.eps), np.float32(0), kernels.LAYERNORM
+    bias = np.zeros_like(gain) if norm.bias is None else norm.bias.detach().numpy()
+    return gain, bias, np.float32(norm.eps), np.float32(0), kernels.LAYERNORM
 
 
 def _angles(stack: StackConfig, width: int, columns: int) -> tuple[Array, bool]:

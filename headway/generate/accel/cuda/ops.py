@@ -101,7 +101,8 @@ def _ffn_branch(ffn: Any) -> Callable[[Tensor], Tensor]:
 
 
 def _kind(norm: nn.Module | None) -> str:
-    return {LayerNorm: "layernorm", RMSNorm: "rmsnorm"}.get(type(norm), "none")
+    kinds: dict[object, str] = {LayerNorm: "layernorm", RMSNorm: "rmsnorm"}
+    return kinds.get(type(norm), "none")
 
 
 def power_of_two(count: int) -> int:
