@@ -1,0 +1,42 @@
+"""Word vectors in use: the nearest words to a word, or to a sum of words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from headway.errors import DataError
+from headway.joint.words import WordVectors
+from headway.tasks.base import Json
+from headway.tasks.predictor import Predictor
+from headway.tasks.text import TextExample
+from headway.tasks.word2vec.corpus import words_in
+from headway.tasks.word2vec.search import Neighbour, Search, word_vectors
+from headway.tasks.word2vec.task import WordVectorsTask
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """The words nearest to a text, the nearest first."""
+
+    found: list[Neighbour]
+
+    def to_dict(self) -> Json:
+        return {"neighbours": [each.to_dict() for each in self.found]}
+
+
+class WordVectorsPredictor(Predictor[TextExample, Neighbours]):
+    """Word vectors in use."""
+
+    task = WordVectorsTask()
+
+    @cached_property
+    def search(self) -> Search:
+        if not isinstance(self.model, WordVectors):
+            raise DataError("D001", f"{self.loaded.name} is no model of word vectors")
+        return word_vectors(self.model, words_in(self.tokenizer, self.model.config.source.vocab))
+
+    def predict(self, examples: Sequence[TextExample]) -> list[Neighbours]:
+        search = self.search
+        return [Neighbours(search.nearest(search.query(example.text), self.options.top)) for example in examples]
