@@ -98,6 +98,9 @@ class ShapeConfig:
     """Width of a convolution in tokens."""
     from_: str = ""
     """A pretrained model: a folder, a run or a hub id. Its shape and tokenizer come with it."""
+    embeddings: str = ""
+    """Word vectors that the token embeddings of a new model start from: a file in word2vec's formats, or .vec, as wide
+    as the model. Tokens that it does not have start at random."""
     lora: int = 0
     """Rank of LoRA adapters, which are then the only weights that train (Hu et al. 2022); 0 trains all."""
     lora_targets: tuple[str, ...] = ("qkv", "out", "up", "down")
@@ -147,7 +150,7 @@ class ShapeConfig:
     """Stochastic depth: share of branches that are left out in training, growing from 0 in the first block to this
     share in the last (Huang et al. 2016)."""
 
-    free_on_resume: ClassVar = frozenset({"from"})
+    free_on_resume: ClassVar = frozenset({"from", "embeddings"})
 
     def __post_init__(self) -> None:
         at_least("model", self, depth=1, encoder_depth=1, width=1, ff=1, heads=1, kv_heads=1, kernel=1, window=1)

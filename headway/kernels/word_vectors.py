@@ -229,10 +229,10 @@ def step(spans, places, key, keep, alias, inputs, outputs, pieces, window, negat
     loss, pairs = 0.0, 0
     for b in range(len(spans)):
         count = 0
-        for l in range(length + 1):
-            word = np.int64(spans[b, l]) if l < length else np.int64(-1)
+        for place in range(length + 1):
+            word = np.int64(spans[b, place]) if place < length else np.int64(-1)
             if word >= 0:
-                state = mixed(key + U(places[b] + l))
+                state = mixed(key + U(places[b] + place))
                 if np.int64(state >> HALF) < keep[word]:
                     words[count], states[count] = word, state
                     count += 1
@@ -242,7 +242,9 @@ def step(spans, places, key, keep, alias, inputs, outputs, pieces, window, negat
                 begin, end = max(0, at - reach), min(count, at + reach + 1)
                 if end - begin < 2:
                     continue
-                pairs += drawn(words, states[at], at, begin, end, window, negatives, bag, alias, outputs, targets) // group
+                pairs += (
+                    drawn(words, states[at], at, begin, end, window, negatives, bag, alias, outputs, targets) // group
+                )
                 if at + SOON < count:
                     fetch(inputs, words[at + SOON])
                 if bag:

@@ -30,6 +30,7 @@ from headway.checks.equivalence.reference import (
 )
 from headway.checks.equivalence.result import TOLERANCE, CheckResult, Outcome, max_difference, skip
 from headway.checks.equivalence.series import SeriesChecks
+from headway.checks.equivalence.words import WordChecks
 from headway.config.model import FramesConfig, PatchesConfig, TokensConfig, max_positions
 from headway.config.networks.baseline import BaselineConfig
 from headway.config.networks.kinds import AnyConfig
@@ -41,16 +42,18 @@ from headway.joint.fusion import Fusion
 from headway.joint.graph import GraphModel
 from headway.joint.series import SeriesModel
 from headway.joint.towers import TwoTowers
+from headway.joint.words import WordVectors
 from headway.model.model import Model, Output, Transformer, evaluating
 from headway.progress import bar
 
 LENGTHS = (5, 37, 22)
 """Lengths of the sequences: different, and one longer than T5's exact position buckets."""
 Check = Callable[[], Outcome]
-BESIDE: tuple[tuple[type, Callable[..., FusionChecks | SeriesChecks | GraphChecks]], ...] = (
+BESIDE: tuple[tuple[type, Callable[..., FusionChecks | SeriesChecks | GraphChecks | WordChecks]], ...] = (
     (Fusion, FusionChecks),
     (SeriesModel, SeriesChecks),
     (GraphModel, GraphChecks),
+    (WordVectors, WordChecks),
 )
 """The checks of models beside the transformer, which read neither tokens nor images alone."""
 

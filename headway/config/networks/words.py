@@ -45,7 +45,9 @@ class WordVectorsConfig(WithoutHeads, WithoutDecoder):
         in_range(self, width=(1, MAX_WIDTH), ngram_rows=(0, MAX_VOCAB), shortest=(1, LONGEST_NGRAM))
         in_range(self, longest=(1, LONGEST_NGRAM))
         if self.shortest > self.longest:
-            raise conflict(f"shortest = {self.shortest}", f"longest = {self.longest}", "n-grams grow from one to the other")
+            raise conflict(
+                f"shortest = {self.shortest}", f"longest = {self.longest}", "n-grams grow from one to the other"
+            )
 
     encoder: ClassVar[None] = None
     max_length: ClassVar[None] = None

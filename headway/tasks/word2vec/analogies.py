@@ -126,7 +126,9 @@ def evaluation(answers: Answers) -> Evaluation:
         rows.append({**row, "accuracy": float(right[here].mean()) if here.any() else None})
     details: dict[str, Any] = {"by_section": rows, "worst": _wrong(answers)}
     details["measured_by"] = f"3CosAdd, the {MOST_FREQUENT:,} most frequent words, questions with unknown words aside"
-    return Evaluation(len(answers.asked), {"accuracy": mean_interval(right.astype(np.float64))}, details, answers.nearest)
+    return Evaluation(
+        len(answers.asked), {"accuracy": mean_interval(right.astype(np.float64))}, details, answers.nearest
+    )
 
 
 def _wrong(answers: Answers) -> list[dict[str, Any]]:

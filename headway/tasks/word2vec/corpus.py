@@ -1,4 +1,4 @@
-"""A corpus as numbers of words: its vocabulary, the spans that training reads, and the tokenizer that keeps the words.
+"""A corpus as numbers of words: its vocabulary, and the spans that training reads.
 
 Letters: V words of the vocabulary, S spans, L words of a span.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,13 +19,10 @@ from headway.data.datasets.text import Corpus
 from headway.data.tokenizers.bounds import MAX_TOKEN_CHARACTERS
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError, counted
+from headway.hub.vectors.model import PATTERNS, UNKNOWN
 from headway.progress import bar
 from headway.tasks.word2vec.task import Settings
 
-UNKNOWN = "<unk>"
-"""The token of all words without a vector; it has the last id, and no row."""
-PATTERNS = {"letters": r"\w+(?:['’]\w+)*", "spaces": r"\S+"}
-"""What a word is, by word2vec.split."""
 END = -1
 """What stands in a span where a document ends, and after the last word."""
 Spans = NDArray[np.int32]
@@ -116,7 +113,9 @@ def check_size(spans: Spans, settings: Settings, what: str) -> None:
     words = int((spans != END).sum())
     if words <= settings.window:
         hint = "give more text, or a smaller word2vec.min_count or word2vec.window"
-        why = f"{what} has {counted(words, 'words')} of the vocabulary, no more than word2vec.window = {settings.window}"
+        why = (
+            f"{what} has {counted(words, 'words')} of the vocabulary, no more than word2vec.window = {settings.window}"
+        )
         raise DataError("D002", why, hint)
 
 
@@ -129,18 +128,6 @@ def _parts(text: str, letters: int = 1 << 20) -> Iterator[str]:
         yield text[begin:end]
         begin = end
     yield text[begin:]
-
-
-def words_tokenizer(words: Iterable[str], split: str, lower: bool) -> Tokenizer:
-    """A tokenizer with these words: a token for each, and one for all others."""
-    import tokenizers as tk
-
-    vocab = {word: number for number, word in enumerate(words)}
-    backend = tk.Tokenizer(tk.models.WordLevel({**vocab, UNKNOWN: len(vocab)}, unk_token=UNKNOWN))
-    backend.normalizer = tk.normalizers.Lowercase() if lower else None
-    pattern: Callable[[str], tk.Regex] = tk.Regex
-    backend.pre_tokenizer = tk.pre_tokenizers.Split(pattern(PATTERNS[split]), "removed", invert=True)
-    return Tokenizer(backend, {"unk_token": UNKNOWN})
 
 
 def words_in(tokenizer: Tokenizer, count: int) -> list[str]:

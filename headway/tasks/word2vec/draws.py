@@ -1,7 +1,7 @@
 """What training draws: words left out, how far a window reaches, negatives. Each is a hash of the word's place.
 
-So a step has the same pairs on every device, and on a CPU in any number of threads. Letters: B spans, L words of a span,
-V words of the vocabulary, N words that are kept, W window, P predictions, C inputs of a prediction, K negatives.
+So a step has the same pairs on every device, and on a CPU in any number of threads. Letters: B spans, L words of a
+span, V words of the vocabulary, N words that are kept, W window, P predictions, C inputs of a prediction, K negatives.
 """
 
 from __future__ import annotations

@@ -6,13 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import torch
+from torch import Tensor
+
 from headway.errors import DataError
 from headway.joint.words import WordVectors
 from headway.tasks.base import Json
 from headway.tasks.predictor import Predictor
 from headway.tasks.text import TextExample
 from headway.tasks.word2vec.corpus import words_in
-from headway.tasks.word2vec.search import Neighbour, Search, word_vectors
+from headway.tasks.word2vec.search import Neighbour, Search, word_rows, word_vectors
 from headway.tasks.word2vec.task import WordVectorsTask
 
 
@@ -31,11 +34,28 @@ class WordVectorsPredictor(Predictor[TextExample, Neighbours]):
 
     task = WordVectorsTask()
 
-    @cached_property
-    def search(self) -> Search:
+    @property
+    def vectors_model(self) -> WordVectors:
         if not isinstance(self.model, WordVectors):
             raise DataError("D001", f"{self.loaded.name} is no model of word vectors")
-        return word_vectors(self.model, words_in(self.tokenizer, self.model.config.source.vocab))
+        return self.model
+
+    @cached_property
+    def words(self) -> list[str]:
+        """The words, the most frequent first."""
+        return words_in(self.tokenizer, self.vectors_model.config.source.vocab)
+
+    @cached_property
+    def search(self) -> Search:
+        return word_vectors(self.vectors_model, self.words)
+
+    def rows(self) -> tuple[list[str], Tensor]:
+        """All words and their vectors, with the lengths that they have."""
+        return self.words, word_rows(self.vectors_model, self.words)
+
+    def encode(self, texts: Sequence[str]) -> Tensor:
+        """(N, D), of length one."""
+        return torch.stack([self.search.query(text)[0] for text in texts])
 
     def predict(self, examples: Sequence[TextExample]) -> list[Neighbours]:
         search = self.search

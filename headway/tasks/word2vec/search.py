@@ -95,7 +95,9 @@ class Search:
             with torch.no_grad():
                 found = self.model.composed(*_tensors((starts, every), self.model.inputs.device))
             return F.normalize(found.float().cpu(), dim=1)[0]
-        raise DataError("D001", f"{short(word)} has no vector{self._alike(word)}", "the text it learned from has other words")
+        raise DataError(
+            "D001", f"{short(word)} has no vector{self._alike(word)}", "the text it learned from has other words"
+        )
 
     def query(self, text: str) -> tuple[Tensor, set[int]]:
         """The vector (D,) that a text asks for, and the rows of its own words."""
@@ -120,15 +122,19 @@ class Search:
 
 
 @torch.no_grad()
-def word_vectors(model: WordVectors, words: list[str]) -> Search:
-    """The vectors of all words, with those of their n-grams."""
+def word_rows(model: WordVectors, words: list[str]) -> Tensor:
+    """(V, D): the vectors of all words, with those of their n-grams."""
     config = model.config
-    found = model.inputs[: len(words)]
-    if config.ngram_rows:
-        starts, rows = all_rows(words, config)
-        own = joined([number, *rows[starts[number] : starts[number + 1]]] for number in range(len(words)))
-        found = model.composed(*_tensors(own, model.inputs.device))
-    return Search(model, words, F.normalize(found.float().cpu(), dim=1))
+    if not config.ngram_rows:
+        return model.inputs.detach()[: len(words)].float().cpu()
+    starts, rows = all_rows(words, config)
+    own = joined([number, *rows[starts[number] : starts[number + 1]]] for number in range(len(words)))
+    return model.composed(*_tensors(own, model.inputs.device)).float().cpu()
+
+
+def word_vectors(model: WordVectors, words: list[str]) -> Search:
+    """The vectors of all words, to search."""
+    return Search(model, words, F.normalize(word_rows(model, words), dim=1))
 
 
 def _tensors(rows: tuple[np.ndarray, np.ndarray], device: torch.device) -> tuple[Tensor, Tensor]:

@@ -38,7 +38,7 @@ class Settings:
     min_count: int = 5
     """Words that occur less often have no vector."""
     split: Literal["letters", "spaces"] = "letters"
-    """What a word is. letters: letters and digits, also around an apostrophe; spaces: all between white space."""
+    """What a word is. letters: letters, digits and underscores; spaces: all between white space."""
     subwords: int = 0
     """Rows that n-grams of letters share by their hash (Bojanowski et al. 2017): words that were never seen have
     vectors then; 0: words have no n-grams. 2000000 is usual."""

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from headway.data.datasets.text import hold_out, read_corpus
 from headway.data.files.rows import BadRows
 from headway.data.tokenizers.tokenizer import Tokenizer, load_tokenizer
 from headway.errors import ConfigError
+from headway.hub.vectors.model import words_tokenizer
 from headway.joint.words import WordVectors
 from headway.model.model import Model
 from headway.tasks.batch import Batch, ProcessGroup
@@ -38,7 +40,6 @@ from headway.tasks.word2vec.corpus import (
     known,
     make_spans,
     words_in,
-    words_tokenizer,
 )
 from headway.tasks.word2vec.draws import make_sampling
 from headway.tasks.word2vec.map import word_map
@@ -216,7 +217,10 @@ class WordVectorsTraining(ScoredTraining[Part]):
     def evaluate_in_full(self, model: Model, part: Part) -> Evaluation:
         assert isinstance(model, WordVectors)
         search = self._search(model)
-        pictures = {"pictures": [word_map(search)], "pictures_title": "the most frequent words, by their two principal components"}
+        pictures = {
+            "pictures": [word_map(search)],
+            "pictures_title": "the most frequent words, by their two principal components",
+        }
         if isinstance(part, Questions):
             found = evaluation(answer(search.vectors, self.vocabulary.words, part))
             return replace(found, details={**found.details, **pictures})
@@ -259,11 +263,5 @@ class WordVectorsTraining(ScoredTraining[Part]):
         if not model.config.trains:
             why = "these vectors have no output vectors, so there is no loss"
             raise ConfigError("C004", why, "evaluate them on analogies: headway eval M questions-words.txt")
-        training = cls.prepare(_Context(recipe, tokenizer))
+        training = cls.prepare(TaskContext(recipe, Path(), tokenizer))
         return training.evaluate_in_full(model, training.read_test(source) if source else training.valid)
-
-
-def _Context(recipe: Recipe, tokenizer: Tokenizer) -> TaskContext:
-    from pathlib import Path
-
-    return TaskContext(recipe, Path("/nonexistent"), tokenizer)
