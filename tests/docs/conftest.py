@@ -37,6 +37,7 @@ TASKS = {
     "embed": "embed", "images": "images", "dino": "dino", "diffusion": "diffusion", "contrastive": "contrastive",
     "caption": "caption", "seq2seq": "translate", "task": "parity", "audio_classification": "audio_classification",
     "transcribe": "transcribe", "fusion": "fusion", "forecast": "forecast", "dynamics": "dynamics", "graph": "graph",
+    "word2vec": "word2vec",
 }  # fmt: skip
 """Page → the recipe whose run is `last` there; `lm` on other pages."""
 NAMED = "classify", "tag", "answer", "translate", "images", "diffusion", "transcribe", "forecast", "graph"

@@ -51,7 +51,8 @@ def parse_query(text: str) -> Query:
     if found := ANALOGY.fullmatch(text.strip()):
         a, b, c = found.groups()
         return Query(((b, 1), (a, -1), (c, 1)))
-    terms, sign, open_ = [], 1, True
+    terms: list[tuple[str, int]] = []
+    sign, open_ = 1, True
     for part in text.split():
         if part in ("+", "-", "−"):
             if open_ and terms:

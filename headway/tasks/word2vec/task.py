@@ -63,7 +63,7 @@ class WordVectorsTask(TextTask):
 
     name, title, noun, pipeline_tag = "word2vec", "word vectors", "model of word vectors", "feature-extraction"
     Settings = Settings
-    tries = Tries('"function"')
+    tries = Tries('"function"', request={"input": "the"})
     made_up = "the text of Python's own reference"
     options = frozenset({"top"})
     one_sequence = False

@@ -158,19 +158,16 @@ class WordVectorsTraining(ScoredTraining[Part]):
     def loss(self) -> Callable[..., Any]:
         raise NotImplementedError("steps change the weights without gradients: see update")
 
-    def stepper(self, config: WordVectorsConfig, seed: int) -> Stepper:
-        """What draws and learns, for models of this config."""
-        sampling = make_sampling(self.vocabulary.counts, self.settings, seed)
-        threads = self.settings.threads or torch.get_num_threads()
-        return Stepper(sampling, all_rows(self.vocabulary.words, config), threads)
-
     @cached_property
     def _steppers(self) -> dict[int, Stepper]:
         return {}
 
-    def _stepper(self, config: WordVectorsConfig, seed: int) -> Stepper:
+    def stepper(self, model: WordVectors, seed: int) -> Stepper:
+        """What draws and learns, made once for each seed."""
         if seed not in self._steppers:
-            self._steppers[seed] = self.stepper(config, seed)
+            sampling = make_sampling(self.vocabulary.counts, self.settings, seed)
+            rows, threads = all_rows(self.vocabulary.words, model.config), self.settings.threads
+            self._steppers[seed] = Stepper(sampling, rows, threads or torch.get_num_threads(), model.inputs.device)
         return self._steppers[seed]
 
     def update(self, model: Model, tensors: Sequence[Tensor | None], lr: float) -> float:
@@ -178,7 +175,7 @@ class WordVectorsTraining(ScoredTraining[Part]):
         assert isinstance(model, WordVectors)
         spans, places = tensors
         assert spans is not None and places is not None
-        loss, pairs = self._stepper(model.config, self.recipe.seed).learn(model, spans, places, lr)
+        loss, pairs = self.stepper(model, self.recipe.seed).learn(model, spans, places, lr)
         return loss / max(1, pairs) * float((spans != END).sum())
 
     # --- evaluation
@@ -207,7 +204,7 @@ class WordVectorsTraining(ScoredTraining[Part]):
 
     def _losses(self, model: WordVectors, part: Held) -> tuple[np.ndarray, np.ndarray]:
         """The summed loss and the number of predictions of each span."""
-        stepper, device = self._stepper(model.config, self.recipe.seed + HELD_SEED), model.inputs.device
+        stepper, device = self.stepper(model, self.recipe.seed + HELD_SEED), model.inputs.device
         spans = torch.from_numpy(part.spans).to(device)
         places = torch.arange(len(spans), device=device) * spans.shape[1]
         found = [stepper.losses(model, spans[i : i + 1], places[i : i + 1]) for i in range(len(spans))]

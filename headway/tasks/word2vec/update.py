@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib.util import find_spec
 
 import numpy as np
@@ -23,6 +23,7 @@ from headway.tasks.word2vec.ngrams import Rows
 
 PART = {"cpu": 1 << 11, "cuda": 1 << 16}
 """Predictions that are learned at once, by the kind of device."""
+CPU = torch.device("cpu")
 MOST_RATE = 1.0
 """A row that occurs often in a part moves as if by this learning rate at most: its gradients are all from before."""
 
@@ -35,6 +36,17 @@ class Stepper:
     rows: Rows
     """The rows of each word's n-grams."""
     threads: int = 1
+    device: torch.device = CPU
+
+    @cached_property
+    def _sampling(self) -> Sampling:
+        """The tables on the device."""
+        return self.sampling.to(self.device)
+
+    @cached_property
+    def _rows(self) -> tuple[Tensor, Tensor]:
+        starts, rows = self.rows
+        return torch.from_numpy(starts).to(self.device), torch.from_numpy(rows).long().to(self.device)
 
     def learn(self, model: WordVectors, spans: Tensor, places: Tensor, lr: float) -> tuple[float, int]:
         """Learn from spans of text; the summed loss before, and the number of predictions."""
@@ -53,9 +65,8 @@ class Stepper:
         def part(number: int) -> tuple[float, int]:
             some = [np.ascontiguousarray(each.numpy()[number :: self.threads]) for each in (spans, places)]
             settings = (one.window, one.negatives, one.bag, np.float32(lr))
-            found: tuple[float, int] = step(
-                *some, np.uint64(one.key), one.keep.numpy(), tables, *weights, self.rows, *settings
-            )
+            operands = (*some, np.uint64(one.key), one.keep.numpy(), tables, *weights, self.rows, *settings)
+            found: tuple[float, int] = step(*operands)  # type: ignore[call-arg]
             return found
 
         if self.threads == 1:
@@ -68,7 +79,7 @@ class Stepper:
     def in_batches(self, model: WordVectors, spans: Tensor, places: Tensor, lr: float) -> tuple[float, int]:
         """Many predictions at once."""
         device = spans.device
-        drawn = predictions(spans, places, self.sampling.to(device))
+        drawn = predictions(spans, places, self._sampling)
         size, losses = PART.get(device.type, PART["cpu"]), [torch.zeros((), device=device)]
         for begin in range(0, len(drawn.centre), size):
             part = Predictions(*(each[begin : begin + size] for each in drawn))
@@ -102,11 +113,11 @@ class Stepper:
         found = words[owner, column]
         if not len(self.rows[0]):
             return found, owner
-        starts, ngrams = (torch.from_numpy(each).to(words.device) for each in self.rows)
+        starts, ngrams = self._rows
         sizes = starts[found + 1] - starts[found]
         which = torch.repeat_interleave(torch.arange(len(found), device=words.device), sizes)
         inside = torch.arange(len(which), device=words.device) - (sizes.cumsum(0) - sizes)[which]
-        return torch.cat([found, ngrams[starts[found][which] + inside].long()]), torch.cat([owner, owner[which]])
+        return torch.cat([found, ngrams[starts[found][which] + inside]]), torch.cat([owner, owner[which]])
 
     def losses(self, model: WordVectors, spans: Tensor, places: Tensor) -> tuple[float, int]:
         """The summed loss of the predictions of spans, and their number; nothing is learned."""
