@@ -107,7 +107,7 @@ def main() -> None:
     parser.add_argument("--peer", choices=["gensim", "none"], default="gensim")
     for name, value in {"epochs": 5, "threads": 2, "rounds": 3, "width": 100, "window": 5, "negatives": 5}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--batch", type=int, default=64, help="spans of a step; a GPU wants 512")
+    parser.add_argument("--batch", type=int, default=256, help="spans of a step")
     parser.add_argument("--subsample", type=float, default=1e-3)
     parser.add_argument("--rate", type=float, default=0.025)
     parser.add_argument("--words", type=int, default=0, help="of the corpus; 0: all")

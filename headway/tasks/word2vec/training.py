@@ -25,7 +25,7 @@ from headway.hub.vectors.model import words_tokenizer
 from headway.joint.words import WordVectors
 from headway.model.model import Model
 from headway.tasks.batch import Batch, ProcessGroup
-from headway.tasks.metrics.bootstrap import Evaluation, mean_metric
+from headway.tasks.metrics.bootstrap import Evaluation, Metric
 from headway.tasks.recipe import Recipe
 from headway.tasks.training import ScoredTraining, TaskContext
 from headway.tasks.word2vec.analogies import Questions, answer, evaluation, is_questions, read_questions
@@ -222,7 +222,8 @@ class WordVectorsTraining(ScoredTraining[Part]):
             found = evaluation(answer(search.vectors, self.vocabulary.words, part))
             return replace(found, details={**found.details, **pictures})
         losses, pairs = self._losses(model, part)
-        loss = mean_metric("loss", losses, pairs)
+        statistics = np.stack([losses, pairs], 1).astype(np.float64)  # spans of frequent words may have no pairs
+        loss = Metric("loss", statistics, lambda total: float(total[0] / max(1.0, total[1])))
         return Evaluation(int(pairs.sum()), {"loss": loss.interval()}, pictures, [], loss)
 
     def _search(self, model: WordVectors) -> Search:

@@ -24,6 +24,8 @@ from headway.tasks.word2vec.ngrams import Rows
 PART = {"cpu": 1 << 11, "cuda": 1 << 16}
 """Predictions that are learned at once, by the kind of device."""
 CPU = torch.device("cpu")
+PIECES = 4
+"""Pieces of a step for each thread: one that waits for a core does not hold up the others for long."""
 MOST_RATE = 1.0
 """A row that occurs often in a part moves as if by this learning rate at most: its gradients are all from before."""
 
@@ -62,17 +64,19 @@ class Stepper:
         weights = model.inputs.detach().numpy(), model.outputs.detach().numpy()
         one, tables = self.sampling, (self.sampling.shares.numpy(), self.sampling.others.numpy())
 
+        parts = 1 if self.threads == 1 else self.threads * PIECES
+
         def part(number: int) -> tuple[float, int]:
-            some = [np.ascontiguousarray(each.numpy()[number :: self.threads]) for each in (spans, places)]
+            some = [np.ascontiguousarray(each.numpy()[number::parts]) for each in (spans, places)]
             settings = (one.window, one.negatives, one.bag, np.float32(lr))
             operands = (*some, np.uint64(one.key), one.keep.numpy(), tables, *weights, self.rows, *settings)
-            found: tuple[float, int] = step(*operands)  # type: ignore[call-arg]
+            found: tuple[float, int] = step(*operands)
             return found
 
         if self.threads == 1:
             return part(0)
         with ThreadPoolExecutor(self.threads) as pool:
-            found = list(pool.map(part, range(self.threads)))
+            found = list(pool.map(part, range(parts)))
         return sum(loss for loss, _ in found), sum(pairs for _, pairs in found)
 
     @torch.no_grad()

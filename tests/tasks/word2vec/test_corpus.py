@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from headway.baselines.build import make_model
 from headway.data.datasets.text import Corpus
 from headway.errors import DataError
 from headway.hub.vectors.model import words_tokenizer
@@ -82,3 +83,14 @@ def test_all_words_of_a_batch_come_from_its_spans(tmp_path: Path) -> None:
         {row.tobytes() for row in training.spans[: len(training.spans)]}
     ) - (len(training.spans) - len(rows))
     assert batches[1].tensors[1] is not None and batches[1].tensors[1].tolist() == [50 * n for n in range(8, 16)]
+
+
+def test_a_text_of_a_few_frequent_words_can_be_evaluated(tmp_path: Path) -> None:
+    """Sub-sampling leaves spans without a single pair."""
+    path = tmp_path / "text.txt"
+    path.write_text("the dog saw a cat and the cat saw a dog .\n" * 100)
+    recipe = load_recipe("word2vec", [f"data.train={path}", "data.length=5", "word2vec.subsample=1e-5"])[1]
+    training = WordVectorsTraining.prepare(TaskContext(recipe, tmp_path))
+    model = make_model(training.config(None))
+    found = training.evaluate_in_full(model, training.valid).metrics["loss"]
+    assert all(0 <= number <= training.chance["valid"] for number in found)
