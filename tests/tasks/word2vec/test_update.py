@@ -90,6 +90,21 @@ def test_without_numba_batches_learn(name: str, monkeypatch: pytest.MonkeyPatch)
     assert stepper.losses(model, *text())[0] < 0.8 * before
 
 
+@pytest.mark.gpu
+@BOTH
+@pytest.mark.parametrize("ngram_rows", [0, 50])
+def test_a_gpu_draws_and_learns_the_same(name: str, ngram_rows: int) -> None:
+    torch.manual_seed(0)
+    model, stepper = make(name, ngram_rows)
+    there = WordVectors(model.config).cuda()
+    there.load_state_dict(model.state_dict())
+    on_gpu = Stepper(stepper.sampling, stepper.rows, 1, torch.device("cuda"))
+    spans, places = (each.cuda() for each in text())
+    here, gpu = stepper.in_batches(model, *text(), 0.05), on_gpu.in_batches(there, spans, places, 0.05)
+    assert gpu == (pytest.approx(here[0], rel=1e-4), here[1])
+    assert torch.allclose(weights(there).cpu(), weights(model), atol=1e-4)
+
+
 def test_a_row_that_occurs_often_in_a_batch_moves_no_further_than_the_cap() -> None:
     weights_, rows = torch.zeros(2, 3), torch.tensor([0] * 100 + [1])
     update._move(weights_, rows, torch.full((101, 3), 0.1), 0.1)
@@ -140,7 +155,7 @@ def test_frequent_words_are_left_out_by_their_share() -> None:
     made = sampling(subsample=0.01)
     share = COUNTS / COUNTS.sum()
     wanted = np.minimum(1, np.sqrt(0.01 / share) + 0.01 / share)
-    assert np.allclose(made.keep.numpy() / 2**32, wanted, atol=1e-6) and wanted[0] < 0.5 and wanted[-1] == 1
+    assert np.allclose(made.keep.numpy() / 2**32, wanted, atol=1e-6) and wanted[0] < 0.6 and wanted[-1] == 1
     spans, places = torch.zeros(100, 100, dtype=torch.int32), torch.arange(100) * 100
     kept = predictions(spans, places, made).centre.max() + 1
     assert float(kept) / 10_000 == pytest.approx(wanted[0], abs=0.02)
