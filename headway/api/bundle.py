@@ -113,6 +113,16 @@ class Bundle(Predictions):
                 (saved / NOTE).write_text(json.dumps({"task": self.named_task}) + "\n", encoding="utf-8")
         return saved
 
+    def save_vectors(self, path: str | Path, *, text: bool = False) -> Path:
+        """Save word vectors in one file, in word2vec's binary or text format, which other programs read."""
+        from headway.hub.vectors.file import new_vector_file, write_vectors
+        from headway.tasks.word2vec.predict import WordVectorsPredictor
+
+        target = new_vector_file(Path(path), text)
+        words, vectors = WordVectorsPredictor(self).rows()
+        write_vectors(target, words, vectors.numpy(), binary=not text)
+        return target
+
     @cached_property
     def recipe(self) -> Recipe | None:
         """The recipe of the run, if the folder is a run of headway."""

@@ -41,6 +41,8 @@ if TYPE_CHECKING:  # the halves of tasks are imported by the methods that need t
     from headway.tasks.series.predict import Forecast
     from headway.tasks.tagging.predict import Entity
     from headway.tasks.transcribe.predict import Transcript
+    from headway.tasks.word2vec.predict import WordVectorsPredictor
+    from headway.tasks.word2vec.search import Neighbour
 else:
     _Base = object  # a Protocol's properties would stand in the way of the fields of a Bundle
 
@@ -142,6 +144,9 @@ class Predictions(_Base):
         """
         from headway.tasks.embedding.vectors import embed
 
+        if (words := self._words()) is not None:
+            vectors = words.encode(several_texts(texts))
+            return vectors[0] if isinstance(texts, str) else vectors
         if (towers := self._towers()) is not None:
             things, many = several_things(texts)
             vectors = towers.encode(things)
@@ -149,13 +154,26 @@ class Predictions(_Base):
         found = embed(self.model, self.require_tokenizer(), several_texts(texts), self._pool(pool))
         return found[0] if isinstance(texts, str) else found
 
-    def nearest(self, query: Any, texts: Iterable[Any], k: int = 5, pool: str = "") -> Results[Near]:
+    @overload
+    def nearest(self, query: Any, texts: Iterable[Any], k: int = 5, pool: str = "") -> Results[Near]: ...
+    @overload
+    def nearest(self, query: str, texts: None = None, k: int = 5) -> Results[Neighbour]: ...
+    def nearest(
+        self, query: Any, texts: Iterable[Any] | None = None, k: int = 5, pool: str = ""
+    ) -> Results[Near] | Results[Neighbour]:
         """The k texts nearest in meaning to the query: `model.nearest("cats", ["a cat", "a car"])[0].text`.
 
-        With a model of images and texts, query and texts may be images.
+        With a model of images and texts, query and texts may be images. Word vectors have words of their own to search:
+        `model.nearest("paris - france + italy")[0].word`.
         """
         from headway.tasks.embedding.vectors import nearest as nearest_texts
 
+        if (words := self._words()) is not None:
+            if texts is not None:
+                raise ConfigError("C004", "word vectors search their own words: give no texts")
+            return Results(words.search.nearest(words.search.query(one_text(query, "query")), k))
+        if texts is None:
+            raise ConfigError("C004", "nearest needs texts to search", 'model.nearest("cats", ["a cat", "a car"])')
         if (towers := self._towers()) is not None:
             return Results(towers.nearest(query, several_things(texts)[0], k))
         among = several_texts(texts)
@@ -373,6 +391,13 @@ class Predictions(_Base):
         from headway.tasks.contrastive.predict import ContrastivePredictor
 
         return ContrastivePredictor(self) if isinstance(self.model.config, TwoTowersConfig) else None
+
+    def _words(self) -> WordVectorsPredictor | None:
+        """The predictor of word vectors; None for other models."""
+        from headway.config.networks.words import WordVectorsConfig
+        from headway.tasks.word2vec.predict import WordVectorsPredictor
+
+        return WordVectorsPredictor(self) if isinstance(self.model.config, WordVectorsConfig) else None
 
     def _pool(self, asked: str) -> str:
         from headway.tasks.embedding.predict import EmbeddingPredictor

@@ -13,11 +13,13 @@ from headway.config.networks.kinds import AnyConfig
 from headway.config.networks.ngram import NGramConfig
 from headway.config.networks.series import SeriesConfig
 from headway.config.networks.towers import TwoTowersConfig
+from headway.config.networks.words import WordVectorsConfig
 from headway.joint.distillation import Student
 from headway.joint.fusion import Fusion
 from headway.joint.graph import GraphTransformer
 from headway.joint.series import SeriesModel
 from headway.joint.towers import TwoTowers
+from headway.joint.words import WordVectors
 from headway.model.model import Model, Transformer
 
 
@@ -31,6 +33,8 @@ def make_model(config: AnyConfig) -> Model:
         return Fusion(config)
     if isinstance(config, SeriesConfig):
         return SeriesModel(config)
+    if isinstance(config, WordVectorsConfig):
+        return WordVectors(config)
     if isinstance(config, GraphConfig):
         return GraphTransformer(config) if config.layer == "attention" else GraphNetwork(config)
     if isinstance(config, NGramConfig):

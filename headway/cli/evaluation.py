@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from headway.report.evaluation import Block
     from headway.tasks.metrics.bootstrap import Interval
 
-WORST, LETTERS, MOST_LABELS, MOST_COLUMNS, NAME = 5, 100, 12, 14, 16
+WORST, LETTERS, MOST_LABELS, MOST_COLUMNS, NAME = 5, 100, 16, 14, 16
 
 
 def metric_line(name: str, interval: Interval, digits: int, theirs: Interval | None, against: str) -> str:

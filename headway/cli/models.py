@@ -31,6 +31,8 @@ class ExportSettings:
     """Settings of `headway export`."""
 
     quant: Literal["none", "int8"] = "none"
+    format: Literal["folder", "word2vec", "word2vec-text"] = "folder"
+    """What to write: a model folder, or word vectors in one file, in word2vec's binary or text format."""
 
 
 @app.command(
@@ -127,14 +129,19 @@ def get(model: Model, json_: Json = False, quiet: Quiet = False) -> None:
         "headway export org/name OUT",
         "headway export ./model OUT --dtype bfloat16",
         "headway export smollm2 OUT quant=int8",
+        "headway export my-vectors vectors.bin format=word2vec",
     )
 )
 def export(
     model: Model,
-    out: Annotated[Path, typer.Argument(help="a new folder", metavar="OUT")],
+    out: Annotated[Path, typer.Argument(help="a new folder; a new file with format=", metavar="OUT")],
     settings: Annotated[
         list[str] | None,
-        typer.Argument(help="quant=int8: a quarter of the size; only headway can read it", metavar="KEY=VALUE"),
+        typer.Argument(
+            help="quant=int8: a quarter of the size; only headway can read it. format=word2vec, or word2vec-text: word "
+            "vectors in one file",
+            metavar="KEY=VALUE",
+        ),
     ] = None,
     dtype: Dtype = "auto",
     json_: Json = False,
@@ -146,6 +153,11 @@ def export(
 
     asked, say = build(ExportSettings, parse_overrides(settings or [])), progress_printer(quiet)
     bundle = load_bundle(model, "cpu", dtype, quiet)
+    if asked.format != "folder":
+        path = bundle.save_vectors(out, text=asked.format == "word2vec-text")
+        print(json.dumps({"file": str(path), "bytes": path.stat().st_size}) if json_ else path)
+        say(f"next: headway run {shlex.quote(str(path))} WORD")
+        return
     if asked.quant == "none":
         folder = bundle.save(out)
         _write_run_card(bundle, folder)

@@ -113,6 +113,9 @@ class ShapeConfig:
     """Of an n-gram model the n: a token depends on the order - 1 tokens before it (modified Kneser–Ney smoothing)."""
     from_: str = ""
     """A pretrained model: a folder, a run or a hub id. Its shape and tokenizer come with it."""
+    embeddings: str = ""
+    """Word vectors that the token embeddings of a new model start from: a file in word2vec's formats, or .vec, as wide
+    as the model. Tokens that it does not have start at random."""
     lora: int = 0
     """Rank of LoRA adapters, which are then the only weights that train (Hu et al. 2022); 0 trains all."""
     lora_targets: tuple[str, ...] = ("qkv", "out", "up", "down")
@@ -193,7 +196,7 @@ class ShapeConfig:
     """Recurrent language model: temporal activation regularisation, the weight of the mean square of the outputs'
     change from token to token."""
 
-    free_on_resume: ClassVar = frozenset({"from"})
+    free_on_resume: ClassVar = frozenset({"from", "embeddings"})
 
     def __post_init__(self) -> None:
         at_least("model", self, depth=1, encoder_depth=1, width=1, ff=1, heads=1, kv_heads=1, kernel=1, window=1)

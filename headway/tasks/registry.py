@@ -37,6 +37,7 @@ BUILT_IN = {
     "forecast": "headway.tasks.forecast.task:Forecasting",
     "dynamics": "headway.tasks.dynamics.task:Dynamics",
     "graph": "headway.tasks.graph.task:GraphTask",
+    "word2vec": "headway.tasks.word2vec.task:WordVectorsTask",
 }
 """In this order a model without a recipe is asked what it can do: the first task that fits is what it is for."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from pathlib import Path
 
 import torch
 from torch.utils.checkpoint import checkpoint
@@ -11,12 +12,16 @@ from headway.baselines.build import make_model
 from headway.config.networks.kinds import AnyConfig
 from headway.config.recipe import ShapeConfig
 from headway.data.tokenizers.tokenizer import Tokenizer
-from headway.errors import ConfigError
+from headway.errors import ConfigError, NotFoundError
 from headway.hub.adapter import is_adapter
 from headway.hub.download import resolve
 from headway.hub.folder import load_folder_tokenizer, load_model, open_folder, read_tokenizer
 from headway.hub.restored import fitted_model
+from headway.hub.run_names import note
 from headway.hub.trainable import mark_trainable
+from headway.hub.vectors.header import vectors_header
+from headway.hub.vectors.model import fill_embeddings
+from headway.model.embed import TokenEmbedding
 from headway.model.lora import add_adapters
 from headway.model.model import Model
 from headway.model.stack import Block
@@ -39,11 +44,32 @@ def build_model(recipe: Recipe, task: Training, device: torch.device) -> Model:
     """The model with its weights; those that do not train are frozen."""
     if recipe.model.lora and not recipe.model.from_:
         raise ConfigError("C004", f"model.lora = {recipe.model.lora} needs a pretrained model: set model.from")
-    model = (_from_pretrained(recipe, task) if recipe.model.from_ else make_model(task.config(None))).to(device)
+    model = _from_pretrained(recipe, task) if recipe.model.from_ else make_model(task.config(None))
+    if recipe.model.embeddings:
+        _start_from_vectors(recipe, model, task.tokenizer)
+    model = model.to(device)
     mark_trainable(model, recipe.model)
     if recipe.train.gradient_checkpointing:
         checkpoint_activations(model)
     return model
+
+
+def _start_from_vectors(recipe: Recipe, model: Model, tokenizer: Tokenizer | None) -> None:
+    """Set the token embeddings of a new model to word vectors of a file."""
+    path = recipe.model.embeddings
+    if recipe.model.from_:
+        raise ConfigError("C004", f"model.embeddings = {path} and model.from = {recipe.model.from_}: choose one")
+    tables = [front for name in ("source", "target") if isinstance(front := getattr(model, name, None), TokenEmbedding)]
+    if not tables or tokenizer is None:
+        raise ConfigError("C004", f"model.embeddings = {path} is for models that read text")
+    if vectors_header(path) is None:
+        raise NotFoundError(
+            "F001",
+            f"model.embeddings = {path} is no file of word vectors",
+            "export one: headway export M vectors.bin format=word2vec",
+        )
+    share = min(fill_embeddings(table, tokenizer, Path(path)) for table in tables)
+    note(f"{path} has vectors for {share:.0%} of the vocabulary")
 
 
 def meta_model(recipe: Recipe, task: Training) -> Model | None:

@@ -23,6 +23,7 @@ from headway.jsonfile import show
 from headway.resources import available_host_memory, gigabytes
 from headway.tasks.batch import Batch
 from headway.tasks.recipe import Recipe, batch_size
+from headway.tasks.registry import get_task
 from headway.train.compute import uses_bfloat16
 from headway.train.distributed import World
 
@@ -72,11 +73,12 @@ def footprint(recipe: Recipe, model: nn.Module, batch: Batch | None = None, half
     frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad) * HALF
     # AdamW has two moments per weight, SGD one with momentum; Muon has one for matrices and two for the rest.
     moments = {"adamw": 2, "muon": 1, "sgd": 1 if settings.betas[0] else 0}[settings.optimizer]
+    by_gradient = get_task(recipe.task).load_training().by_gradient
     copies = bool(settings.ema) + bool(settings.keep_best or settings.patience)
     return Footprint(
         weights=trained + frozen,
-        gradients=trained,
-        moments=moments * trained,
+        gradients=trained if by_gradient else 0,
+        moments=moments * trained if by_gradient else 0,
         copies=copies * trained,
         activations=0 if batch is None else _activations(recipe, model, batch, HALF if half else FLOAT),
         trained=trained,

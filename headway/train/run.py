@@ -94,7 +94,8 @@ def with_absolute_paths(recipe: Recipe) -> Recipe:
 
     data, base = recipe.data, pinned_name(recipe.model.from_, Path(recipe.out))
     data = replace(data, train=full(data.train), valid=full(data.valid), test=full(data.test))
-    return replace(recipe, data=data, model=replace(recipe.model, from_=base))
+    model = replace(recipe.model, from_=base, embeddings=full(recipe.model.embeddings))
+    return replace(recipe, data=data, model=model)
 
 
 def start(name: str, recipe: Recipe, words: Sequence[str] = ()) -> Run:

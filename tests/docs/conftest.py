@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from headway.cli import main
@@ -22,6 +23,7 @@ from headway.data.synthetic.pictures import make_pictures
 from headway.data.synthetic.series import make_table
 from headway.data.synthetic.sounds import syllables, tones
 from headway.data.synthetic.systems import SYSTEMS, simulate
+from headway.hub.vectors.file import write_vectors
 from headway.tasks import registry
 from tests.tasks.transcribe.conftest import make_folder as make_whisper
 from tests.tasks.transcribe.conftest import make_moonshine
@@ -38,6 +40,7 @@ TASKS = {
     "embed": "embed", "images": "images", "dino": "dino", "diffusion": "diffusion", "contrastive": "contrastive",
     "caption": "caption", "seq2seq": "translate", "task": "parity", "audio_classification": "audio_classification",
     "transcribe": "transcribe", "fusion": "fusion", "forecast": "forecast", "dynamics": "dynamics", "graph": "graph",
+    "word2vec": "word2vec",
 }  # fmt: skip
 """Page → the recipe whose run is `last` there; `lm` on other pages."""
 NAMED = "classify", "tag", "answer", "translate", "images", "diffusion", "transcribe", "forecast", "graph"
@@ -195,6 +198,7 @@ def write_files(folder: Path) -> None:
     write_talks(folder)
     write_tables(folder)
     write_graphs(folder)
+    write_words(folder)
     (folder / "recording.raw").write_bytes(bytes(range(256)) * 20)
     for name in ("zeros", "counts"):
         (folder / "files" / name).mkdir(parents=True)
@@ -284,6 +288,15 @@ def write_graphs(folder: Path) -> None:
         (folder / "MUTAG" / f"MUTAG_{name}.txt").write_text(text)
     rows = ({"graph": f"a:marked b:marked{' a-b' * (i % 2)}", "label": ["no path", "1 step"][i % 2]} for i in range(20))
     (folder / "graphs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def write_words(folder: Path) -> None:
+    """Words, a corpus, analogies, and vectors."""
+    (folder / "words.txt").write_text("function\nclass\n")
+    (folder / "corpus.txt.gz").write_bytes(gzip.compress(b"the dog saw a cat and the cat saw a dog .\n" * 100))
+    (folder / "questions-words.txt").write_text(": plural\nfunction functions class classes\n")
+    vectors = np.eye(3, 100, dtype=np.float32)
+    write_vectors(folder / "vectors.bin", ["the", "paris", "dog"], vectors, binary=True)
 
 
 class Workspace:

@@ -58,6 +58,7 @@ MORE = {
     "forecast": ("forecast.look_back=24", "forecast.horizon=8", "forecast.patch=8", "forecast.stride=4"),
     "dynamics": ("dynamics.look_back=4", "dynamics.trajectories=8", "dynamics.length=24", "dynamics.horizon=8"),
     "graph": ("graph.positions=4",),
+    "word2vec": ("word2vec.threads=1",),
     "dino": ("dino.outputs=16", "dino.hidden=16", "dino.bottleneck=8"),
 }
 INPUTS: dict[str, list[Any]] = {
@@ -68,6 +69,7 @@ INPUTS: dict[str, list[Any]] = {
     "dynamics": [{"input": "1 2 20"}, {"input": "1 2 20; 2 3 21"}, {"input": "drawn:7"}],
     "forecast": [{"input": " ".join(str((i * k) % 7 + i / 10) for i in range(24 + k))} for k in (1, 2, 3)],
     "graph": [{"input": "a:marked b c:marked a-b b-c"}, {"input": '{"nodes": ["", "marked"], "edges": []}'}],
+    "word2vec": [{"input": "function"}, {"input": "class - object + type"}, {"input": "the statement"}],
 }
 """Task → inputs for it; other tasks take any text."""
 TRAINING: dict[str, list[Any]] = {
@@ -224,7 +226,7 @@ def test_eval_is_the_evaluation_of_training(trained: Trained) -> None:
     bundle = trained.bundle()
     examined = trained.predictor(bundle).examine("").metrics
     last = next(event for event in reversed(trained.log) if event["event"] == "eval")
-    shared = {"loss": "valid", **{name: name for name in examined}}
+    shared = {name: name for name in examined} | {"loss": "valid"}
     both = [(examined[mine][0], last[theirs]) for mine, theirs in shared.items() if mine in examined and theirs in last]
     assert both and all(mine == pytest.approx(theirs, rel=1e-4, abs=1e-5) for mine, theirs in both), (examined, last)
 

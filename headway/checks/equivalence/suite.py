@@ -31,6 +31,7 @@ from headway.checks.equivalence.reference import (
 )
 from headway.checks.equivalence.result import TOLERANCE, CheckResult, Outcome, max_difference, skip
 from headway.checks.equivalence.series import SeriesChecks
+from headway.checks.equivalence.words import WordChecks
 from headway.config.model import FramesConfig, PatchesConfig, SamplesConfig, TokensConfig, max_positions
 from headway.config.networks.baseline import BaselineConfig
 from headway.config.networks.kinds import AnyConfig
@@ -43,6 +44,7 @@ from headway.joint.fusion import Fusion
 from headway.joint.graph import GraphModel
 from headway.joint.series import SeriesModel
 from headway.joint.towers import TwoTowers
+from headway.joint.words import WordVectors
 from headway.kernels.sparse.tiles import long_from
 from headway.model.model import Model, Output, Transformer, evaluating
 from headway.progress import bar
@@ -52,10 +54,11 @@ LENGTHS = (5, 37, 22)
 LONGEST = 8192
 """The longest sequence that is made longer for a sparse pattern: all its pairs are computed too."""
 Check = Callable[[], Outcome]
-BESIDE: tuple[tuple[type, Callable[..., FusionChecks | SeriesChecks | GraphChecks]], ...] = (
+BESIDE: tuple[tuple[type, Callable[..., FusionChecks | SeriesChecks | GraphChecks | WordChecks]], ...] = (
     (Fusion, FusionChecks),
     (SeriesModel, SeriesChecks),
     (GraphModel, GraphChecks),
+    (WordVectors, WordChecks),
 )
 """The checks of models beside the transformer, which read neither tokens nor images alone."""
 

@@ -11,8 +11,11 @@ from headway.config.networks.graph import GraphConfig
 from headway.config.networks.ngram import NGramConfig
 from headway.config.networks.series import SeriesConfig
 from headway.config.networks.towers import TwoTowersConfig
+from headway.config.networks.words import WordVectorsConfig
 
-BesideConfig = BaselineConfig | NGramConfig | TwoTowersConfig | FusionConfig | SeriesConfig | GraphConfig
+BesideConfig = (
+    BaselineConfig | NGramConfig | TwoTowersConfig | FusionConfig | SeriesConfig | GraphConfig | WordVectorsConfig
+)
 """The config of a model beside the single transformer."""
 AnyConfig = ModelConfig | BesideConfig
 """The config of any model. Code for all models uses what all have in common; mypy checks it."""
@@ -24,6 +27,7 @@ MARKS: dict[str, type[BesideConfig]] = {
     "fusion": FusionConfig,
     "look_back": SeriesConfig,
     "hops": GraphConfig,
+    "ngram_rows": WordVectorsConfig,
 }
 """A field that only this kind of config has."""
 

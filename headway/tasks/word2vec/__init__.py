@@ -1,0 +1,1 @@
+"""Vectors of words, learned from the words around them"""
