@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headway.tasks.training import Training
 
 Json = dict[str, Any]
-Kind = Literal["text", "image", "sound", "table", "graph", "class"]
+Kind = Literal["text", "image", "sound", "table", "graph", "story", "class"]
 
 
 @dataclass(frozen=True, kw_only=True)
