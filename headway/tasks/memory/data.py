@@ -11,14 +11,14 @@ from functools import cached_property
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from headway.config.networks.memory import MemoryConfig, StoryConfig
-from headway.data.batching.permutation import Index, permute
+from headway.data.batching.permutation import Index, permute, splitmix64
 from headway.data.datasets.labeled import HELD_OUT, SPLIT_KEY
 from headway.data.datasets.stories import Story, part_of, read_stories, story_files, words_of
 from headway.data.files.readers import Flaw
 from headway.data.files.rows import BadRows
-from headway.data.images.augment import Uniform
 from headway.data.synthetic.texts.errands import make_errands
 from headway.errors import DataError, nearest
 from headway.joint.memory import StoryTensors
@@ -28,6 +28,7 @@ from headway.tasks.recipe import Recipe
 MADE_UP = 10_000
 """Questions that headway makes up where no data are given."""
 SHOWN = 40
+Keys = NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
@@ -169,17 +170,17 @@ def _rows(text: str, source: StoryConfig) -> list[int]:
 
 
 def collate(
-    part: Part, rows: Index, *, transformer: bool, noise: float = 0.0, drawn: Uniform | None = None
+    part: Part, rows: Index, *, transformer: bool, noise: float = 0.0, keys: Keys | None = None
 ) -> tuple[torch.Tensor, StoryTensors]:
     """The numbers of the questions (B,) among the sentences of a batch, and the batch.
 
-    `noise` is the share of memories before which an empty one stands, as `drawn` says: later ones look older.
+    `noise` is the share of memories before which an empty one stands, as the `keys` (B,) say: later ones look older.
     """
     memories = part.memories[rows]
     most = max(1, int((memories > 0).sum(1).max(initial=0)))
     memories = memories[:, :most]
-    if noise and drawn is not None:
-        memories = _with_gaps(memories, part.memories.shape[1], noise, drawn)
+    if noise and keys is not None:
+        memories = _with_gaps(memories, part.memories.shape[1], noise, keys)
     asked = part.questions[rows]
     distinct, places = np.unique(np.concatenate([[0], asked, memories.ravel()]), return_inverse=True)
     longest = max(1, int(part.lengths[distinct].max()))
@@ -194,10 +195,11 @@ def collate(
     return torch.from_numpy(inputs), stories
 
 
-def _with_gaps(memories: Index, most: int, noise: float, drawn: Uniform) -> Index:
+def _with_gaps(memories: Index, most: int, noise: float, keys: Keys) -> Index:
     """Memories with empty ones among them; what is then older than the memory reaches is forgotten."""
     width = memories.shape[1]
-    gaps = np.stack([drawn() < noise for _ in range(width)], 1)
+    bits = splitmix64(keys[:, None] + np.arange(1, width + 1, dtype=np.uint64))
+    gaps = bits < np.uint64(noise * 2**64)
     places = np.arange(width) + gaps.cumsum(1)
     found = np.zeros((len(memories), 2 * width), dtype=np.int64)
     np.put_along_axis(found, places, memories, 1)

@@ -18,11 +18,10 @@ from headway.config.networks.kinds import AnyConfig
 from headway.config.networks.memory import MemoryConfig
 from headway.config.shape import memory_config
 from headway.data.batching.batch_sampler import BatchSampler, FixedBatchSampler
-from headway.data.batching.permutation import Index, shuffle_samples
+from headway.data.batching.permutation import Index, shuffle_samples, splitmix64
 from headway.data.datasets.stories import read_stories, story_files
 from headway.data.files.lines import read_as
 from headway.data.files.rows import BadRows
-from headway.data.images.augment import Uniform
 from headway.errors import ConfigError
 from headway.hub.download import resolve
 from headway.hub.folder import open_folder
@@ -126,8 +125,8 @@ class MemoryTraining(ScoredTraining[Part]):
         train, recipe = self.train, self.recipe
         rows = shuffle_samples(samples, len(train), recipe.seed)
         transformer = self.read_config.encoder is not None
-        drawn = Uniform(recipe.seed, samples)
-        inputs, stories = collate(train, rows, transformer=transformer, noise=recipe.settings.noise, drawn=drawn)
+        keys = splitmix64(np.uint64(recipe.seed & (2**64 - 1))) ^ splitmix64(samples.astype(np.uint64))
+        inputs, stories = collate(train, rows, transformer=transformer, noise=recipe.settings.noise, keys=keys)
         read = int(train.lengths[train.memories[rows]].sum() + train.lengths[train.questions[rows]].sum())
         return Batch((inputs, *stories, torch.from_numpy(train.truth[rows])), float(len(rows)), read)
 
@@ -145,9 +144,9 @@ class MemoryTraining(ScoredTraining[Part]):
 
     def after_evaluation(self, model: Model, metrics: Mapping[str, float]) -> None:
         """The softmax comes back when the validation loss does not fall any more."""
-        if not isinstance(model, MemoryNetwork) or model.linear is None or float(model.linear) == 0:
+        if not isinstance(model, MemoryNetwork) or model.linear is None or model.linear.item() == 0:
             return
-        if metrics["valid"] < float(model.linear):
+        if metrics["valid"] < model.linear.item():
             model.linear.data.fill_(max(metrics["valid"], 1e-9))  # 0 would be the end
         else:
             self._end_linear_start(model)
