@@ -1,7 +1,7 @@
-"""bAbI task by task: the error of a memory network on each task, of the best of several starts and of all of them.
+"""bAbI: the error of a memory network on each task, of the best of several starts and of all of them.
 
     python benchmarks/memory.py --data babi/en --starts 10 --out 1k.jsonl
-    python benchmarks/memory.py --data babi/en-10k --starts 3 --out 10k.jsonl train.batch=128 train.lr=0.64
+    python benchmarks/memory.py --data babi/en --joint --starts 3 model.width=50 train.epochs=60
     python benchmarks/memory.py --data babi/en-10k --tasks 1,6,17 memory.network=transformer train.optimizer=adamw …
 
 The folder has bAbI's files qa1_…_train.txt.gz and qa1_…_test.txt.gz. Words after the options are settings of the recipe
@@ -41,22 +41,22 @@ def names(data: str) -> dict[int, str]:
     return dict(sorted(found.items()))
 
 
-def run(data: str, task: int, seed: int, settings: list[str]) -> dict[str, Any]:
-    """One run: its test error, and the loss by which starts are chosen."""
-    began, losses, tested = time.monotonic(), list[float](), dict[str, float]()
+def run(train_on: str, seed: int, settings: list[str]) -> list[dict[str, Any]]:
+    """One run: the test error of each of its tasks, and the loss by which starts are chosen."""
+    began, losses = time.monotonic(), list[float]()
 
     def report(kind: str, **facts: Any) -> None:
         if kind == "step":
             losses.append(facts["loss"])
-        elif kind == "test":
-            tested.update(facts)
 
     with tempfile.TemporaryDirectory() as out:
-        words = [*USUAL, *settings, f"data.train={data}/qa{task}_*", f"seed={seed}", f"out={out}"]
+        words = [*USUAL, *settings, f"data.train={train_on}", f"seed={seed}", f"out={out}"]
         finished = train(start("run", load_recipe("babi", words)[1]), report)
+        evaluation = json.loads((finished.folder / "run" / "evaluation.json").read_text(encoding="utf-8"))
     last = losses[-math.ceil(finished.loop.plan.steps_per_epoch) :]
-    seconds = time.monotonic() - began
-    return {"task": task, "seed": seed, "error": tested["error"], "loss": statistics.fmean(last), "seconds": seconds}
+    shared = {"seed": seed, "loss": statistics.fmean(last), "seconds": time.monotonic() - began}
+    tasks = evaluation["details"]["by_task"]
+    return [{"task": int(re.findall(r"\d+", row["kind"])[0]), "error": row["error"], **shared} for row in tasks]
 
 
 def table(runs: list[dict[str, Any]], tasks: dict[int, str]) -> None:
@@ -80,6 +80,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", required=True, help="a folder with bAbI's files")
     parser.add_argument("--tasks", default="", help="numbers of tasks, such as 1,6; default: all")
+    parser.add_argument("--joint", action="store_true", help="one model for all tasks of the folder")
     parser.add_argument("--starts", type=int, default=1, help="runs of each task, each from other initial weights")
     parser.add_argument("--out", default="", help="keep the results of runs in this file, and go on from there")
     parser.add_argument("settings", nargs="*")
@@ -87,18 +88,23 @@ def main() -> None:
     tasks = names(given.data)
     if given.tasks:
         tasks = {number: tasks[number] for number in map(int, given.tasks.split(","))}
+    specs = {f"{given.data}/qa{task}_*": [task] for task in tasks}
+    if given.joint:
+        specs = {given.data: list(tasks)}
     path, runs = Path(given.out) if given.out else None, list[dict[str, Any]]()
     if path and path.exists():
         runs = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     where = torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU, {torch.get_num_threads()} threads"
     print(f"{given.data}, {' '.join(given.settings)}; torch {torch.__version__}, {where}\n")
     for seed in range(1, given.starts + 1):  # all tasks once, then all again: a table half-way has every task
-        for task in tasks:
-            if not any((each["task"], each["seed"]) == (task, seed) for each in runs):
-                runs.append(run(given.data, task, seed, given.settings))
-                if path:
-                    with path.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(runs[-1]) + "\n")
+        for spec, own in specs.items():
+            if any(each["seed"] == seed and each["task"] in own for each in runs):
+                continue
+            found = run(spec, seed, given.settings)
+            runs += found
+            if path:
+                with path.open("a", encoding="utf-8") as file:
+                    file.writelines(json.dumps(each) + "\n" for each in found)
         table(runs, tasks)
 
 

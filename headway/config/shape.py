@@ -250,7 +250,9 @@ def memory_config(
 ) -> MemoryConfig:
     """A model that answers questions about stories: a memory network as wide as model.width, or a transformer."""
     if shape.positions != "learned" or shape.window:
-        raise ConfigError("C004", "model.positions and model.window are for text: words of a story have ages and places")
+        raise ConfigError(
+            "C004", "model.positions and model.window are for text: words of a story have ages and places"
+        )
     transformer = memory.network == "transformer"
     stack = _stack(shape, eps=1e-12)
     return MemoryConfig(

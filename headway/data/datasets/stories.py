@@ -226,5 +226,3 @@ def _numbered_lines(path: Path) -> Iterator[Story | Flaw]:
         yield from story.unasked()
         if not some:
             yield empty_file(path)
-
-

@@ -5,6 +5,7 @@ Letters: B questions, S distinct sentences, L words of a sentence, N memories, T
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,7 +26,7 @@ from headway.joint.memory import StoryTensors
 from headway.progress import track
 from headway.tasks.recipe import Recipe
 
-MADE_UP = 10_000
+MADE_UP = 20_000
 """Questions that headway makes up where no data are given."""
 SHOWN = 40
 Keys = NDArray[np.uint64]
@@ -127,8 +128,10 @@ def hold_out(stories: Sequence[Story]) -> tuple[list[Story], list[Story]]:
     return parts[0], parts[1]
 
 
-def make_part(stories: Sequence[Story], config: MemoryConfig, bad: BadRows, what: str = "stories") -> Part:
-    """Questions as numbers; those that the model cannot read are bad rows."""
+def make_part(
+    stories: Sequence[Story], config: MemoryConfig, bad: BadRows | None = None, what: str = "stories"
+) -> Part:
+    """Questions as numbers; those that the model cannot read are bad rows, or an error where nobody counts those."""
     numbers: dict[str, int] = {}
     tables: list[list[int]] = [[]]
     memories = np.zeros((len(stories), config.source.memories), dtype=np.int64)
@@ -141,12 +144,14 @@ def make_part(stories: Sequence[Story], config: MemoryConfig, bad: BadRows, what
                     tables.append(_rows(text, config.source))
                     numbers[text] = len(tables) - 1
         except DataError as error:
+            if bad is None:
+                raise
             bad.add(Flaw(story.file, story.line, error.message, code=error.code))
             continue
         memories[len(kept), : len(told)] = [numbers[text] for text in told]
         questions.append(numbers[story.question])
         kept.append(story)
-    if not kept:
+    if not kept and bad is not None:
         raise bad.no_rows(what, "questions that the model can read")
     sentences = np.zeros((len(tables), max(map(len, tables))), dtype=np.int64)
     for place, rows in enumerate(tables):
@@ -174,7 +179,7 @@ def collate(
 ) -> tuple[torch.Tensor, StoryTensors]:
     """The numbers of the questions (B,) among the sentences of a batch, and the batch.
 
-    `noise` is the share of memories before which an empty one stands, as the `keys` (B,) say: later ones look older.
+    `noise` is the share of empty memories among those of a story, at most; the `keys` (B,) say how many, and where.
     """
     memories = part.memories[rows]
     most = max(1, int((memories > 0).sum(1).max(initial=0)))
@@ -196,14 +201,21 @@ def collate(
 
 
 def _with_gaps(memories: Index, most: int, noise: float, keys: Keys) -> Index:
-    """Memories with empty ones among them; what is then older than the memory reaches is forgotten."""
-    width = memories.shape[1]
-    bits = splitmix64(keys[:, None] + np.arange(1, width + 1, dtype=np.uint64))
-    gaps = bits < np.uint64(noise * 2**64)
-    places = np.arange(width) + gaps.cumsum(1)
-    found = np.zeros((len(memories), 2 * width), dtype=np.int64)
-    np.put_along_axis(found, places, memories, 1)
-    return found[:, : min(most, int(places.max()) + 1)]
+    """Memories with empty ones among them; what is then older than the memory reaches is forgotten.
+
+    A story gets from none to `noise` of its sentences, rounded up: of two sentences every second time one.
+    """
+    count = (memories > 0).sum(1)
+    width = memories.shape[1] + math.ceil(noise * memories.shape[1])
+    bits = splitmix64(keys[:, None] + np.arange(1, width + 2, dtype=np.uint64)) >> np.uint64(11)
+    drawn = bits / float(1 << 53)  # (B, width + 1): a number of empty memories, and a key for each place
+    empty = (drawn[:, 0] * (np.ceil(noise * count) + 1)).astype(np.int64)
+    places = np.where(np.arange(width) < (count + empty)[:, None], drawn[:, 1:], 2.0)
+    rank = places.argsort(1).argsort(1)
+    real = (rank >= empty[:, None]) & (places < 2)
+    found = np.zeros((len(memories), width), dtype=np.int64)
+    found[real] = memories[memories > 0]
+    return found[:, : min(most, int((count + empty).max()))]
 
 
 def _tokens(lengths: Index, inputs: Index, memories: Index, longest: int) -> Index:

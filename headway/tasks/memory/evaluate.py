@@ -98,7 +98,9 @@ def _picture(story: Story, hops: Numbers, logits: Numbers, labels: Sequence[str]
         for i, weight in enumerate(hops[:, row - 1]):
             share = min(max(float(weight), 0.0), 1.0)
             x, colour = left + CELL * i, "white" if share > 0.5 else "#27588c"
-            parts.append(f'<rect x="{x}" y="{y}" width="{CELL - 2}" height="{ROW - 2}" fill="#27588c" opacity="{share:.2f}"/>')
+            parts.append(
+                f'<rect x="{x}" y="{y}" width="{CELL - 2}" height="{ROW - 2}" fill="#27588c" opacity="{share:.2f}"/>'
+            )
             parts.append(f'<text x="{x + 6}" y="{y + 14}" style="fill:{colour}">{weight:.0%}</text>')
     box = f'width="{size[0]}" height="{size[1]}" viewBox="0 0 {size[0]} {size[1]}"'
     style = 'font-family="monospace" font-size="11" fill="#27588c"'

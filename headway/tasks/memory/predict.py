@@ -11,7 +11,6 @@ from torch import Tensor
 
 from headway.data.batching.permutation import Index
 from headway.data.datasets.stories import Story
-from headway.data.files.rows import BadRows
 from headway.errors import DataError
 from headway.joint.memory import MemoryModel, StoryTensors
 from headway.model.attention import Hook
@@ -115,7 +114,7 @@ class MemoryPredictor(Predictor[Story, Answered]):
         if not examples:
             return []
         model = memory_model(self.model)
-        part = make_part(examples, model.config, BadRows())
+        part = make_part(examples, model.config)
         read = read_part(model, part)
         labels, chances = model.config.labels, probabilities("single", read.logits)
         return [

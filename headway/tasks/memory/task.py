@@ -61,7 +61,8 @@ class Settings:
     temporal_encoding: bool = True
     """A sentence has a vector for how long ago it was."""
     noise: float = 0.1
-    """Share of memories before which training puts an empty one, so that ages are not learned by heart."""
+    """Training puts from none to this share of empty memories, rounded up, among those of a story, so that ages are not
+    learned by heart."""
     linear_start: float = 0.0
     """Hops have no softmax until the validation loss stops falling, or this share of the budget is spent; 0: they have
     one from the start."""
@@ -174,7 +175,7 @@ class Memory(Task):
                 continue
             wide = min(SENTENCE, max(len(each["text"]) for each in sentences))
             hops = range(1, len(sentences[0]["hops"]) + 1)
-            yield " " * wide + "".join(f"  {f'hop {hop}':<{BAR + 5}}" for hop in hops)
+            yield (" " * wide + "".join(f"  {f'hop {hop}':<{BAR + 5}}" for hop in hops)).rstrip()
             for each in sentences:
                 text = each["text"] if len(each["text"]) <= wide else each["text"][: wide - 1] + "…"
                 yield f"{text:<{wide}}" + "".join(f"  {bar(share)}" for share in each["hops"])
