@@ -39,8 +39,6 @@ from headway.tasks.metrics.classification import Numbers
 from headway.tasks.recipe import Recipe
 from headway.tasks.training import ScoredTraining, TaskContext
 
-SAMPLES = 2
-"""Held-out questions that a sample shows."""
 
 
 @dataclass(frozen=True)
@@ -169,17 +167,14 @@ class MemoryTraining(ScoredTraining[Part]):
         return [story.shown]
 
     def sample(self, model: Model) -> str:
-        """Short held-out stories with the weights of the hops."""
-        part, labels = self.valid_part, self.read_config.labels
-        rows = np.array(one_of_each(part)[:SAMPLES] or [0])
-        read = read_part(memory_model(model), part, rows)
-        chances = probabilities("single", read.logits)
-        stories = [part.stories[i] for i in rows]
-        found = [
-            answered(story, labels, own, hops, 1).to_dict()
-            for story, own, hops in zip(stories, chances, read.hops, strict=True)
-        ]
-        return "\n".join(Memory().render(list(zip(stories, found, strict=True)), colours=False))
+        """A held-out question that needs several sentences, where the data say so, and where the hops look."""
+        part = self.valid_part
+        row = max(one_of_each(part) or [0], key=lambda row: len(part.stories[row].support))
+        read = read_part(memory_model(model), part, np.array([row]))
+        chances = probabilities("single", read.logits)[0]
+        found = answered(part.stories[row], self.read_config.labels, chances, read.hops[0], 1).to_dict()
+        lines = Memory().render([(part.stories[row], found)], colours=False)
+        return "\n".join([part.stories[row].question, *lines])
 
 
 def _base_config(base: AnyConfig, data: StoryData, recipe: Recipe) -> MemoryConfig:
