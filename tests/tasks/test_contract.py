@@ -89,7 +89,11 @@ TRAINING: dict[str, list[Any]] = {
     "diffusion": [{"image": "0.png", "label": "circle"}, {"image": "1.png", "label": "ring"}],
     "memory": [
         {"story": "Anna went to the garden.", "question": "Where is Anna?", "answer": "garden"},
-        {"story": ["Anna took the milk.", "Anna went to the hallway."], "question": "Where is Anna?", "answer": "hallway"},
+        {
+            "story": ["Anna took the milk.", "Anna went to the hallway."],
+            "question": "Where is Anna?",
+            "answer": "hallway",
+        },
     ],
     "graph": [{"nodes": ["marked", "marked"], "edges": [[0, 1]], "label": "1 step"}, {"nodes": 2, "label": "no path"}],
 }

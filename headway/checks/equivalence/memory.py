@@ -1,4 +1,4 @@
-"""Checks of a model of stories: batches, memories that are padded, tokens of hops; on random stories of its own words."""
+"""Checks of a model of stories: batches, padding, sums over words, hops; on random stories of its own words."""
 
 from __future__ import annotations
 

@@ -56,7 +56,9 @@ LENGTHS = (5, 37, 22)
 LONGEST = 8192
 """The longest sequence that is made longer for a sparse pattern: all its pairs are computed too."""
 Check = Callable[[], Outcome]
-BESIDE: tuple[tuple[type, Callable[..., FusionChecks | SeriesChecks | GraphChecks | WordChecks | MemoryChecks]], ...] = (
+BESIDE: tuple[
+    tuple[type, Callable[..., FusionChecks | SeriesChecks | GraphChecks | WordChecks | MemoryChecks]], ...
+] = (
     (Fusion, FusionChecks),
     (SeriesModel, SeriesChecks),
     (GraphModel, GraphChecks),

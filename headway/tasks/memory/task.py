@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 from headway.config.networks.kinds import AnyConfig
 from headway.config.networks.memory import MemoryConfig
-from headway.config.ranges import at_least, conflict, shares
+from headway.config.ranges import Range, at_least, conflict, shares, within
 from headway.config.recipe import DataConfig
 from headway.data.datasets.stories import (
     ANSWER,
@@ -21,8 +21,8 @@ from headway.data.datasets.stories import (
     parse_story,
     read_stories,
     sentences_of,
-    story_files,
     stories_of,
+    story_files,
 )
 from headway.data.files.locate import find_files
 from headway.data.files.readers import Flaw, Row
@@ -71,7 +71,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         at_least("memory", self, hops=1, memories=1)
-        shares("memory", self, "noise", "linear_start", "relu")
+        shares("memory", self, "noise")
+        within("memory", self, Range(0, 1), "linear_start", "relu")
         if self.network == "transformer":
             if self.linear_start:
                 why = "a transformer has its softmax from the start"

@@ -28,17 +28,16 @@ from headway.hub.folder import open_folder
 from headway.joint.memory import MemoryModel, StoryTensors
 from headway.model.model import Model
 from headway.tasks.batch import Batch, ProcessGroup
+from headway.tasks.classification.evaluate import probabilities
 from headway.tasks.memory.data import Part, StoryData, collate, make_part, read_data
 from headway.tasks.memory.evaluate import evaluate_part, metrics_of, one_of_each, right
 from headway.tasks.memory.predict import answered, logits_of, memory_model, read_part
 from headway.tasks.memory.task import Memory
-from headway.tasks.classification.evaluate import probabilities
 from headway.tasks.metrics.bootstrap import Evaluation
 from headway.tasks.metrics.chance import constant_logits
 from headway.tasks.metrics.classification import Numbers
 from headway.tasks.recipe import Recipe
 from headway.tasks.training import ScoredTraining, TaskContext
-
 
 
 @dataclass(frozen=True)
