@@ -70,7 +70,7 @@ class MemoryNetwork(MemoryModel):
             scores = (memory[:, :, key] @ state[..., None]).squeeze(2)  # (B, N)
             weights = self.weights(scores, absent)
             if hook is not None:
-                hook(f"hops.{hop}.weights", lambda weights=weights: weights)  # type: ignore[misc]
+                hook(f"hops.{hop}.weights", lambda weights=weights: weights)
             read = (weights[:, None] @ memory[:, :, value]).squeeze(1)
             state = read + (state if self.between is None else self.between(state))
             if rectified := round(config.relu * config.width):

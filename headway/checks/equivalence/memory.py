@@ -85,7 +85,7 @@ class MemoryChecks:
         vectors = getattr(self.model, "sentence_vectors", None)
         if vectors is None:
             return skip("a transformer reads words")
-        config, table = self.model.config, self.model.words.detach().unflatten(1, (self.model.config.tables, -1))  # type: ignore[union-attr,operator]
+        config, table = self.model.config, self.model.words.detach().unflatten(1, (self.model.config.tables, -1))  # type: ignore[operator]
         found = vectors(torch.from_numpy(self.part.sentences).to(table.device))
         expected = torch.zeros_like(found).unflatten(1, (config.tables, -1))
         k = torch.arange(1, config.width + 1, device=table.device, dtype=table.dtype) / config.width

@@ -6,7 +6,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, Literal, Protocol
 
-from headway.config.model import MAX_LAYERS, MAX_LENGTH, MAX_WIDTH, ClassifyHeadConfig, InitConfig, StackConfig
+from headway.config.model import (
+    MAX_LAYERS,
+    MAX_LENGTH,
+    MAX_WIDTH,
+    ClassifyHeadConfig,
+    InitConfig,
+    SpecialTokens,
+    StackConfig,
+)
 from headway.config.networks.without import WithoutDecoder
 from headway.config.ranges import conflict, in_range
 from headway.errors import ConfigError
@@ -81,6 +89,7 @@ class MemoryConfig(WithoutDecoder):
     classify: ClassifyHeadConfig | None = None
     """Of a transformer."""
     init: InitConfig = field(default_factory=InitConfig)
+    special: SpecialTokens = field(default_factory=SpecialTokens)
     dropout: float = 0.0
     """Of a transformer, on its embeddings."""
     family: ClassVar[str] = "headway"
