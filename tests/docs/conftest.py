@@ -307,12 +307,15 @@ def write_stories(folder: Path) -> None:
     rows = [{"story": story.told, "question": story.question, "answer": story.label} for story in stories]
     for name in ("stories", "asked"):
         (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    told = "1 Anna went to the garden.\n2 Boris left.\n3 Where is Anna?\tgarden\t1\n4 Who left?\tBoris\t2\n"
+    told = "".join(
+        f"1 {name} went to the garden.\n2 Boris left.\n3 Where is {name}?\tgarden\t1\n4 Who left?\tBoris\t2\n"
+        for name in ("Anna", "Clara", "David", "Emma")
+    )
     for name in ("qa1_one", "qa2_two"):
         for part in ("train", "test"):
             path = folder / "babi" / "en" / f"{name}_{part}.txt"
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(told * 4)
+            path.write_text(told)
 
 
 class Workspace:

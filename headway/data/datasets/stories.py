@@ -22,7 +22,6 @@ from headway.data.files.readers import Flaw, Row, empty_file, read_file
 from headway.data.files.rows import BadRows, brief
 from headway.errors import counted
 
-PARTS = ("train", "valid", "test")
 PART = re.compile(r"[._-](train|valid|test)$")
 """How the name of a file says which part of its dataset it is: qa1_single-supporting-fact_train.txt.gz."""
 NUMBERED = re.compile(r"(\d+)\s+(\S.*)")
