@@ -93,8 +93,10 @@ def test_files_of_a_folder_are_told_apart_by_their_parts(tmp_path: Path) -> None
 
 def test_files_without_a_question_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("1 Ann left.\n")
+    bad = BadRows("skip")
     with pytest.raises(DataError, match="no questions"):
-        read_stories([tmp_path / "a.txt"], "a.txt", BadRows("skip"))
+        read_stories([tmp_path / "a.txt"], "a.txt", bad)
+    assert bad.count == 1 and "a story of 1 sentence without a question" in bad.first[0]
 
 
 def test_sentences_and_words() -> None:
