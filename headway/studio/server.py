@@ -30,7 +30,7 @@ class StudioServer(Server):
 def serve(studio: Studio, sock: socket.socket, ready: Callable[[], None]) -> None:
     """Serve until a signal comes. `ready` is called once a browser can connect."""
     config = Config(
-        create_app(studio, loopback_names(sock)),  # type: ignore[arg-type]
+        create_app(studio, loopback_names(sock)),
         ws="none",
         loop="asyncio",
         lifespan="off",
