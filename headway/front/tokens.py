@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from headway.config.model import TokensConfig
 from headway.errors import DataError
 from headway.front.embedded import Embedded, add_positions, is_readable, make_positions
+from headway.kernels.linear import Linear
 from headway.model.masks import Layout
 from headway.model.norms import LayerNorm
 from headway.model.positions import make_embedding
@@ -33,10 +34,15 @@ class TokenEmbedding(nn.Module):
         super().__init__()
         self.config = config
         rows = -(-config.vocab // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
-        self.table = make_embedding(rows, width)
-        self.positions = make_positions(config.positions, width)
-        self.segments = make_embedding(config.segments, width) if config.segments else None
-        self.norm = LayerNorm(width, config.norm_eps) if config.norm else None
+        inner = config.width or width
+        self.table = make_embedding(rows, inner)
+        self.project = None
+        if config.width is not None:
+            self.project = Linear(inner, width, bias=config.project == "last")
+            inner = width if config.project == "first" else inner
+        self.positions = make_positions(config.positions, inner)
+        self.segments = make_embedding(config.segments, inner) if config.segments else None
+        self.norm = LayerNorm(inner, config.norm_eps) if config.norm else None
 
     def forward(
         self,
@@ -55,10 +61,15 @@ class TokenEmbedding(nn.Module):
         x = self.table(ids)
         if self.config.scale != 1.0:
             x = x * self.config.scale
+        if self.project is not None and self.config.project == "first":
+            x = self.project(x)
         if self.segments is not None:
             x = x + (self.segments.weight[0] if token_type_ids is None else self.segments(token_type_ids))
         x, repeated_positions = add_positions(self.positions, x, layout)
         x = _stream(x)
         if self.norm is not None:
             x = self.norm(x)
-        return Embedded(F.dropout(x, self.config.dropout, self.training), layout, repeated_positions)
+        x = F.dropout(x, self.config.dropout, self.training)
+        if self.project is not None and self.config.project == "last":
+            x = self.project(x)
+        return Embedded(x, layout, repeated_positions)
