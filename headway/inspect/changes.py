@@ -20,7 +20,8 @@ from headway.inspect.parts import Part, chosen_part, no_such
 
 Branch = Literal["", "attention", "ffn"]
 PLACE = re.compile(
-    r"(?:(?P<kind>[a-z]\w*)\.)?(?P<layer>\d{1,4})(?:\.(?:(?P<head>\d{1,5})|(?P<part>attention|ffn)(?:\.(?P<neuron>\d{1,7}))?))?"
+    r"(?:(?P<kind>[a-z]\w*)\.)?(?P<layer>\d{1,4})"
+    r"(?:\.(?:(?P<head>\d{1,5})|(?P<part>attention|ffn(?:\.(?P<neuron>\d{1,7}))?)))?"
 )
 """A part of a layer, as people write it."""
 Edit = Callable[[Tensor], Tensor]
