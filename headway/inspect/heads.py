@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.inspect.reading import Grid, Token
+from headway.inspect.reading.base import Grid, Token
 
 Maps = NDArray[np.float32]
 

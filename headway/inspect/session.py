@@ -14,12 +14,13 @@ from headway.inspect.attribution import Attribution, Method, attribute
 from headway.inspect.capture import capture
 from headway.inspect.changes import Change, changed, head_name
 from headway.inspect.heads import Maps
-from headway.inspect.overview import overview
 from headway.inspect.parts import parts_of
 from headway.inspect.patching import Metric, Patching, patch_maps
-from headway.inspect.reading import Reading, read_input
+from headway.inspect.reading.base import Reading
+from headway.inspect.reading.inputs import read_input
 from headway.inspect.readout import Readout, readout_of
 from headway.inspect.trace import DIGITS, Pass, array
+from headway.inspect.weights.overview import overview
 from headway.model.attention import Hook
 from headway.model.model import Output, evaluating
 from headway.tasks.predictor import Loaded
@@ -54,16 +55,16 @@ class Session:
         def hook(name: str, make: Callable[..., Tensor]) -> None:
             own[name] = make
 
+        reached = {kind: part for kind, part in self.parts.items() if reading.reaches(part.stack_kind)}
         with (
             evaluating(self.model),
-            changed(self.parts, changes),
+            changed(reached, changes),
             capture(self.model, self._names()) as seen,
         ):
             output = self.forward(reading, hook)
-        used = {kind: part for kind, part in self.parts.items() if part.name(0) in seen}
         return Pass(
             reading=reading,
-            parts=used,
+            parts=reached,
             output=output,
             activations=seen,
             own=own,
