@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -262,20 +262,21 @@ def _numbers(values: Scores, labels: Sequence[str]) -> Iterator[str]:
         yield f"  layer {layer:>2}  {' '.join(cells)}"
 
 
-def overview_lines(name: str, found: dict[str, Any]) -> Iterator[str]:
+def overview_lines(name: str, found: Mapping[str, Any]) -> Iterator[str]:
     """The parts of a model, from the input to the answer."""
     yield f"{name}: {found['kind']}, {brief(found['parameters'])} parameters"
     for part in found["parts"]:
-        size = brief(part["parameters"])
-        if part["part"] == "front":
-            what = {"tokens": f"{part.get('vocab', 0):,} tokens", "patches": f"{part.get('count')} patches"}
-            told = f"{what.get(part['reads'], part['reads'])}, {part['positions']} positions"
-        elif part["part"] == "stack":
-            groups = f" ({part['n_kv_heads']} of keys)" if part["n_kv_heads"] != part["n_heads"] else ""
-            told = (
-                f"{part['layers']} layers, {part['d_model']} wide, {part['n_heads']} heads{groups} of {part['d_head']}"
-            )
-            told += f", ffn {part['d_ff']} {part['activation']}, {part['norm_at']}-{part['norm']}"
-        else:
-            told = f"{part.get('answers', '')} answers".strip() + (", tied" if part.get("tied") else "")
-        yield f"  {part['of']:<8} {part['part']:<6} {size:>6}  {told}"
+        yield f"  {part['of']:<8} {part['part']:<6} {brief(part['parameters']):>6}  {part_line(part)}"
+
+
+def part_line(part: Mapping[str, Any]) -> str:
+    """What a part of a model is made of."""
+    if part["part"] == "front":
+        what = {"tokens": f"{part.get('vocab', 0):,} tokens", "patches": f"{part.get('count')} patches"}
+        return f"{what.get(part['reads'], part['reads'])}, {part['positions']} positions"
+    if part["part"] == "stack":
+        groups = f" ({part['n_kv_heads']} of keys)" if part["n_kv_heads"] != part["n_heads"] else ""
+        size = f"{part['layers']} layers, {part['d_model']} wide, {part['n_heads']} heads{groups} of {part['d_head']}"
+        return f"{size}, ffn {part['d_ff']} {part['activation']}, {part['norm_at']}-{part['norm']}"
+    answers = f"{part['answers']:,} answers" if "answers" in part else ""
+    return f"{answers}{', tied' if part.get('tied') else ''}"
