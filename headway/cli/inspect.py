@@ -51,6 +51,7 @@ def inspect(
     patch: Annotated[
         str, typer.Option(help="which activations of this input change the answer to its own", metavar="INPUT")
     ] = "",
+    near: Annotated[str, typer.Option(help="without an input: the tokens nearest to this word", metavar="WORD")] = "",
     html: Annotated[Path | None, typer.Option(help="write a page that shows everything", metavar="FILE")] = None,
     json_: Json = False,
     device: Device = "auto",
@@ -63,14 +64,16 @@ def inspect(
         for name, value in options.items():
             if value:
                 raise UsageError("U001", f"{name} needs an input", 'give a text after the model: "To be or not"')
+    elif near:
+        raise UsageError("U001", "--near looks at the weights", "leave out the input")
     changes = _changes(ablate or [], scale or [])
     if changes and (why or patch):
         raise UsageError("U001", "--why and --patch look at the model as it is", "leave out --ablate and --scale")
     bundle = load_bundle(model, device, "auto", quiet)
     lines: Iterator[str]
     if given is None:
-        _show_weights(bundle, json_)
-        say(f'next: headway inspect {shlex.quote(model)} "some text"')
+        _show_weights(bundle, near, json_)
+        say(f"next: headway inspect {shlex.quote(model)} {_try(bundle)}")
         return
     session = bundle.session
     seen = session.run((given, pair) if pair else given, target=target, changes=changes)
@@ -108,14 +111,30 @@ def _print(lines: Iterator[str]) -> None:
         screen.print(line, markup=False)
 
 
-def _show_weights(bundle: Any, as_json: bool) -> None:
-    from headway.inspect.show.terminal import overview_lines
+def _show_weights(bundle: Any, near: str, as_json: bool) -> None:
+    """The parts of a model, its positions, and the neighbours of a word."""
+    from headway.inspect.show import terminal
 
-    found = bundle.session.overview()
+    session = bundle.session
+    found: dict[str, Any] = {"model": bundle.name, **session.overview(), "positions": session.positions()}
+    found |= {"near": [each.to_dict() for each in session.neighbours(near)]} if near else {}
     if as_json:
-        print(json.dumps({"model": bundle.name, **found}, allow_nan=False))
+        print(json.dumps(found, allow_nan=False))
         return
-    _print(overview_lines(bundle.name, found))
+    _print(terminal.overview_lines(bundle.name, found))
+    _print(terminal.position_lines(found["positions"]))
+    if near:
+        told = [f"{terminal.shown(each['word'])} {each['cosine']:.2f}" for each in found["near"]]
+        _print(iter([f"nearest to {near}: {', '.join(told)}"]))
+
+
+def _try(bundle: Any) -> str:
+    """Words to try: those that fit the made-up data of the model's run, or what a user of the task would write."""
+    from headway.tasks.registry import get_task
+
+    tries = get_task(bundle.task).tries
+    made_up = bundle.recipe is not None and not bundle.recipe.data.train
+    return tries.made_up if made_up else tries.own
 
 
 def _changes(ablate: list[str], scale: list[str]) -> list[Any]:

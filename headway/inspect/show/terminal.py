@@ -14,6 +14,7 @@ from headway.inspect.patching import Patching, Scores, place_of
 from headway.inspect.reading.base import Grid, Token
 from headway.inspect.readout import Answer
 from headway.inspect.trace import Pass
+from headway.inspect.weights.units import units
 from headway.progress import printable
 from headway.report.format import brief
 
@@ -23,6 +24,8 @@ WIDTH = 100
 """Columns of a picture."""
 MOST = 32
 """Positions of a map that are drawn; the others are in the page and in JSON."""
+SAMPLED = 24
+"""Positions that are compared with each other in a picture."""
 LABEL = 12
 """Columns of a label."""
 SIGNS = {
@@ -62,6 +65,7 @@ def picture(
     stats = strongest(seen.head_stats(chosen), layer, head)
     yield from map_lines(seen, stats)
     yield from lens_lines(seen)
+    yield from unit_lines(seen)
 
 
 def tokens_lines(seen: Pass) -> Iterator[str]:
@@ -260,6 +264,41 @@ def _numbers(values: Scores, labels: Sequence[str]) -> Iterator[str]:
     for layer, row in enumerate(values[:, first:]):
         cells = [f"{value:5.2f}" if abs(value) >= 0.005 else f"{'·':>5}" for value in row]
         yield f"  layer {layer:>2}  {' '.join(cells)}"
+
+
+def unit_lines(seen: Pass) -> Iterator[str]:
+    """Neurons that stay silent on this input, and channels that stand out: one line for each layer that has any."""
+    found = units(seen)
+    if not any(each.silent or each.outliers for each in found):
+        return
+    yield "units: neurons that stay silent on this input, channels that stand out"
+    for each in found:
+        told = [f"{each.silent:,} of {each.neurons:,} neurons silent"] if each.silent else []
+        told += [f"channel {channel} is {ratio:.0f} times the median" for channel, ratio in each.outliers[:3]]
+        if told:
+            yield f"  layer {each.layer:<4}  {', '.join(told)}"
+
+
+def position_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """What positions look like to the model."""
+    if found["kind"] == "vectors":
+        cosines = np.array(found["cosines"])
+        places = np.unique(np.linspace(0, len(cosines) - 1, min(len(cosines), SAMPLED)).round().astype(int))
+        yield f"positions: how alike their vectors are, from 0 to {len(cosines) - 1}"
+        for row in np.clip(cosines[np.ix_(places, places)], 0, 1):
+            yield "  " + "".join(2 * shade(float(value) ** 2) for value in row)
+    elif found["kind"] == "rotary":
+        lengths = found["wavelengths"]
+        yield f"positions: rotary, {len(lengths)} wavelengths from {lengths[0]:.1f} to {lengths[-1]:,.0f} tokens"
+    elif found["kind"] == "alibi":
+        yield f"positions: a penalty by distance, slopes {', '.join(f'{slope:.3g}' for slope in found['slopes'])}"
+    elif found["kind"] == "relative":
+        bias, apart = np.array(found["bias"]), found["distances"]
+        yield f"positions: a learned bias by distance, {apart[0]} to {apart[-1]} tokens; each row is a head"
+        chosen = np.unique(np.linspace(0, len(apart) - 1, 2 * SAMPLED).round().astype(int))
+        scaled = (bias - bias.min()) / max(float(np.ptp(bias)), 1e-9)
+        for head, row in enumerate(scaled[:, chosen]):
+            yield f"  head {head:>2}  {''.join(shade(float(value) ** 2) for value in row)}"
 
 
 def overview_lines(name: str, found: Mapping[str, Any]) -> Iterator[str]:
