@@ -14,6 +14,7 @@ from headway.inspect.patching import Patching, Scores, place_of
 from headway.inspect.reading.base import Grid, Token
 from headway.inspect.readout import Answer
 from headway.inspect.trace import Pass
+from headway.inspect.weights.embeddings import EmbeddingMap
 from headway.inspect.weights.units import units
 from headway.progress import printable
 from headway.report.format import brief
@@ -172,6 +173,44 @@ def strongest(stats: Sequence[HeadStats], layer: int | None, head: int | None) -
     )
 
 
+def distance_lines(word: str, apart: Sequence[float]) -> Iterator[str]:
+    """How far apart a word is in two texts, layer by layer."""
+    yield f"{shown(word)} in both texts: cosine distance by layer"
+    most = max(*apart, 1e-9)
+    for number, value in enumerate(apart):
+        name = "embeddings" if number == 0 else f"layer {number - 1}"
+        yield f"  {name:<10}  {value:5.3f}  {'█' * round(40 * value / most)}".rstrip()
+
+
+def neighbour_lines(word: str, found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The tokens nearest to a word."""
+    yield f"nearest to {shown(word)}, by the cosine of their vectors"
+    wide = max(len(shown(each["word"])) for each in found)
+    for each in found:
+        bar = "█" * round(40 * max(each["cosine"], 0))
+        yield f"  {shown(each['word']):<{wide}}  {each['cosine']:5.2f}  {bar}".rstrip()
+
+
+def map_of_words(found: EmbeddingMap) -> Iterator[str]:
+    """Words where their vectors lie; a word that would cover another one is left out."""
+    points = found.points.numpy()
+    low, high = points.min(0), points.max(0)
+    places = (points - low) / np.maximum(high - low, 1e-9)
+    rows = [[" "] * WIDTH for _ in range(WIDTH // 4)]
+    left_out = 0
+    for word, (x, y) in zip(found.words, places, strict=True):
+        label = f"·{shown(word)[:LABEL]}"
+        column, row = round(x * (WIDTH - len(label))), round((1 - y) * (len(rows) - 1))
+        if any(cell != " " for cell in rows[row][max(0, column - 1) : column + len(label) + 1]):
+            left_out += 1
+            continue
+        rows[row][column : column + len(label)] = label
+    yield f"{len(found.words)} words; the two directions hold {found.share:.0%} of the variance"
+    yield from ("  " + "".join(row).rstrip() for row in rows)
+    if left_out:
+        yield f"  {left_out} words would cover others; --json has all"
+
+
 def map_lines(seen: Pass, stats: HeadStats) -> Iterator[str]:
     """The map of one head: rows look at columns. Of a picture, what all positions look at together."""
     share = max(stats.shares.values(), default=0.0)
@@ -302,10 +341,11 @@ def position_lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def overview_lines(name: str, found: Mapping[str, Any]) -> Iterator[str]:
-    """The parts of a model, from the input to the answer."""
+    """The parts of a model, from the input to the answer, and what positions look like to it."""
     yield f"{name}: {found['kind']}, {brief(found['parameters'])} parameters"
     for part in found["parts"]:
         yield f"  {part['of']:<8} {part['part']:<6} {brief(part['parameters']):>6}  {part_line(part)}"
+    yield from position_lines(found["positions"])
 
 
 def part_line(part: Mapping[str, Any]) -> str:
