@@ -258,12 +258,13 @@ def lens_lines(seen: Pass) -> Iterator[str]:
     """What each layer would answer at the place of the answer."""
     if seen.readout is None or seen.readout.number or seen.readout.head == "span":
         return
-    lens, place = seen.lens(3), place_of(seen, None)
-    where = "" if len(lens[0]) == 1 else f" at {shown(seen.tokens[place].label)}"
+    place = place_of(seen, None)
+    lens = seen.lens(3, place)
+    where = f" at {shown(seen.tokens[place].label)}" if seen.readout.each else ""
     yield f"logit lens: what each layer would answer{where}"
     for number, layer in enumerate(lens):
         name = "embeddings" if number == 0 else f"layer {number - 1}"
-        told = "  ".join(f"{shown(a.label)[:LABEL]:<{LABEL}} {a.probability:4.0%}" for a in layer[place])
+        told = "  ".join(f"{shown(a.label)[:LABEL]:<{LABEL}} {a.probability:4.0%}" for a in layer[0])
         yield f"  {name:<10}  {told}"
 
 
