@@ -151,6 +151,7 @@ def _check_weights_only(asked: Questions, html: Path | None) -> None:
 def _answers(session: Any, asked: Questions, html: Path | None, whole: bool) -> tuple[dict[str, Any], Iterator[str]]:
     """What is asked about an input, as plain values (`whole`: with everything that a pass shows) and as lines."""
     from headway.inspect.show import page, terminal
+    from headway.inspect.weights.units import units
 
     seen = session.run(asked.input, target=asked.target, changes=_changes(session, asked))
     if asked.kind or asked.layer is not None or asked.head is not None:
@@ -168,6 +169,8 @@ def _answers(session: Any, asked: Questions, html: Path | None, whole: bool) -> 
     else:
         plain = session.run(seen.reading) if seen.changes else None
         found = seen.to_dict() if whole else {}
+        for kind, values in found.get("kinds", {}).items():
+            values["units"] = [each.to_dict() for each in units(seen, kind)] if kind != "cross" else None
         lines = terminal.picture(seen, plain, kind=asked.kind, layer=asked.layer, head=asked.head)
     if html is not None:
         page.write_page(

@@ -25,6 +25,8 @@ WIDTH = 100
 """Columns of a picture."""
 MOST = 32
 """Positions of a map that are drawn; the others are in the page and in JSON."""
+FEW = 5
+"""Units that are named."""
 SAMPLED = 24
 """Positions that are compared with each other in a picture."""
 LABEL = 12
@@ -307,16 +309,22 @@ def _numbers(values: Scores, labels: Sequence[str]) -> Iterator[str]:
 
 
 def unit_lines(seen: Pass) -> Iterator[str]:
-    """Neurons that stay silent on this input, and channels that stand out: one line for each layer that has any."""
+    """Neurons that stay silent on this input, by layer; channels that stand out, the largest first."""
     found = units(seen)
-    if not any(each.silent or each.outliers for each in found):
-        return
-    yield "units: neurons that stay silent on this input, channels that stand out"
+    silent = [f"layer {each.layer}: {each.silent:,} of {each.neurons:,}" for each in found if each.silent]
+    if silent:
+        more = f" and {len(silent) - FEW} layers more" if len(silent) > FEW else ""
+        yield f"neurons that stay silent on this input: {', '.join(silent[:FEW])}{more}"
+    layers: dict[int, list[tuple[float, int]]] = {}
     for each in found:
-        told = [f"{each.silent:,} of {each.neurons:,} neurons silent"] if each.silent else []
-        told += [f"channel {channel} is {ratio:.0f} times the median" for channel, ratio in each.outliers[:3]]
-        if told:
-            yield f"  layer {each.layer:<4}  {', '.join(told)}"
+        for channel, ratio in each.outliers:
+            layers.setdefault(channel, []).append((ratio, each.layer))
+    if layers:
+        yield "channels of the residual stream that stand out"
+    for channel, seen_at in sorted(layers.items(), key=lambda each: -max(each[1])[0])[:FEW]:
+        ratio, layer = max(seen_at)
+        at = f"after {counted(len(seen_at), 'layers')}" if len(seen_at) > 1 else f"after layer {layer}"
+        yield f"  channel {channel:>5}  up to {ratio:.0f} times the median (layer {layer}); {at}"
 
 
 def position_lines(found: Mapping[str, Any]) -> Iterator[str]:
