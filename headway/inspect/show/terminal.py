@@ -357,14 +357,18 @@ def overview_lines(name: str, found: Mapping[str, Any]) -> Iterator[str]:
     yield from position_lines(found["positions"])
 
 
+def _positions(part: Mapping[str, Any]) -> str:
+    return "" if part.get("positions", "none") == "none" else f", {part['positions']} positions"
+
+
 def part_line(part: Mapping[str, Any]) -> str:
     """What a part of a model is made of."""
     if part["part"] == "front":
         what = {"tokens": f"{part.get('vocab', 0):,} tokens", "patches": f"{part.get('count')} patches"}
-        return f"{what.get(part['reads'], part['reads'])}, {part['positions']} positions"
+        return f"{what.get(part['reads'], part['reads'])}{_positions(part)}"
     if part["part"] == "stack":
         groups = f" ({part['n_kv_heads']} of keys)" if part["n_kv_heads"] != part["n_heads"] else ""
         size = f"{part['layers']} layers, {part['d_model']} wide, {part['n_heads']} heads{groups} of {part['d_head']}"
-        return f"{size}, ffn {part['d_ff']} {part['activation']}, {part['norm_at']}-{part['norm']}"
+        return f"{size}, ffn {part['d_ff']} {part['activation']}, {part['norm_at']}-{part['norm']}{_positions(part)}"
     answers = f"{part['answers']:,} answers" if "answers" in part else ""
     return f"{answers}{', tied' if part.get('tied') else ''}"
