@@ -22,7 +22,7 @@ LEVELS = (
     ("config",),
     ("data",),
     ("kernels",),
-    ("model", "baselines", "joint"),
+    ("model", "front", "baselines", "joint"),
     ("hub", "generate"),
     ("tasks",),
     ("train",),
@@ -30,6 +30,7 @@ LEVELS = (
     ("checks", "report", "inspect", "reference"),
     ("serve",),
     ("__init__", "api"),
+    ("studio",),
     ("cli", "__main__"),
 )
 """The parts of headway/, lowest first: a part imports from its own level and from those before it."""
@@ -65,7 +66,7 @@ CALLED_FROM_OUTSIDE = {
 }
 
 FILE_LINES = 600
-MODEL_LINES = 2000
+MODEL_LINES = 1800
 
 
 Files = Sequence[tuple[str, str]]

@@ -1,6 +1,6 @@
 """The command line: a thin function for each verb."""
 
-from headway.cli import compare, data, eval, explain, inspect, models, recipes, runs, serve, tokens, train
+from headway.cli import compare, data, eval, explain, inspect, models, recipes, runs, serve, studio, tokens, train
 from headway.cli.app import main
 from headway.cli.run import command
 
@@ -16,6 +16,7 @@ __all__ = [
     "recipes",
     "runs",
     "serve",
+    "studio",
     "tokens",
     "train",
 ]

@@ -17,10 +17,11 @@ from torch import Tensor, nn
 from headway.config.model import TokensConfig
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError
+from headway.front.embedded import Positions
+from headway.front.patches import PatchEmbedding
 from headway.inspect.parts import Part
 from headway.inspect.trace import rounded
 from headway.joint.words import WordVectors
-from headway.model.embed import PatchEmbedding, Positions
 from headway.model.positions import alibi_slopes
 from headway.tasks.predictor import DIGITS, Loaded
 from headway.tasks.word2vec.map import flattened
