@@ -138,6 +138,7 @@ def _write_windowed(theirs: Config, config: ModelConfig) -> None:
     assert config.decoder is not None
     write_tied_llama(theirs, config)
     write_windows(theirs, config.decoder)
+    theirs["sliding_window"] = theirs["sliding_window"] or 4096  # a number is asked for even if no layer has it
     stack = config.decoder
     theirs["query_pre_attn_scalar"] = stack.head_width if stack.scale is None else round(stack.scale**-2)
     theirs["final_logit_softcapping"] = config.lm.softcap if config.lm else None

@@ -166,7 +166,7 @@ OPT = Family(
 def _read_bloom(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
     settings["decoder.d_ff"] = 4 * size_in(settings, "decoder.d_model")
     read_tied(settings, theirs, True)
-    read_tag_dropout(settings, theirs)
+    read_tag_dropout(settings, theirs, usual=0.0)
 
 
 BLOOM = Family(

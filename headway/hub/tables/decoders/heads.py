@@ -40,10 +40,10 @@ def heads(words: str, *others: str, span: str | None = None, table: str = "embed
     return {words + name: head for name, head in every.items()}
 
 
-def read_tag_dropout(settings: Config, theirs: Mapping[str, Any]) -> None:
+def read_tag_dropout(settings: Config, theirs: Mapping[str, Any], usual: float = 0.1) -> None:
     said = (theirs.get("classifier_dropout"), theirs.get("hidden_dropout"))
     if "tag.labels" in settings:
-        settings["tag.dropout"] = next((value for value in said if value is not None), 0.1)
+        settings["tag.dropout"] = next((value for value in said if value is not None), usual)
 
 
 def blocks(*pairs: tuple[str, str] | tuple[str, str, str] | tuple[str, str, str, str]) -> tuple[Tensor, ...]:

@@ -35,7 +35,8 @@ def _read_neox(settings: Config, theirs: Mapping[str, Any], names: Collection[st
     theirs = {**theirs, **{new: theirs[name] for name, new in old.items() if name in theirs}}
     read_rope(settings, theirs, partial=0.25)
     read_tied(settings, theirs, False)
-    read_tag_dropout(settings, theirs)
+    if "tag.labels" in settings:
+        settings["tag.dropout"] = theirs.get("classifier_dropout", 0.1)
 
 
 def _write_neox(theirs: Config, config: ModelConfig) -> None:
@@ -105,7 +106,7 @@ def _read_falcon(settings: Config, theirs: Mapping[str, Any], names: Collection[
         settings["decoder.d_ff"] = 4 * size_in(settings, "decoder.d_model")
     read_rope(settings, theirs)
     read_tied(settings, theirs, True)
-    read_tag_dropout(settings, theirs)
+    read_tag_dropout(settings, theirs, usual=0.0)
 
 
 def _write_falcon(theirs: Config, config: ModelConfig) -> None:
@@ -170,6 +171,7 @@ FALCON = Family(
 
 def _read_stablelm(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
     read_llama(partial=0.25)(settings, theirs, names)
+    read_tag_dropout(settings, theirs, usual=0.0)
 
 
 STABLELM = Family(
