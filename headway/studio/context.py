@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from headway.errors import NotFoundError
 from headway.jsonfile import show
+from headway.runs.live import LiveRuns
 from headway.studio.jobs import Jobs
 from headway.studio.token import sign
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 MODELS = 2
 """Models kept in memory at a time: two can be put side by side."""
+NAME = 255
+"""Bytes of a name that file systems allow."""
 
 
 class Studio:
@@ -26,18 +29,16 @@ class Studio:
         self.runs, self.token, self.state = runs, token, state
         self.jobs = Jobs(state)
         self.models = Models()
+        self.histories = LiveRuns()
 
     def run_folder(self, name: str) -> Path:
-        """The folder of a run by its full name; nothing outside the folder of runs can be named."""
+        """The folder of a run by its name; a run of a comparison is COMPARISON/RUN. Nothing outside can be named."""
+        parts = name.split("/")
         folder = self.runs / name
-        if (
-            not name
-            or name.startswith(".")
-            or "/" in name
-            or "\\" in name
-            or "\0" in name
-            or not (folder / "run").is_dir()
-        ):
+        wrong = len(parts) > 2 or any(
+            not part or part.startswith(".") or len(part.encode(errors="replace")) > NAME for part in parts
+        )
+        if wrong or "\\" in name or "\0" in name or not (folder / "run").is_dir():
             raise NotFoundError(
                 "F001", f"there is no run {show(name)}", "it may have been deleted: reload the list of runs"
             )
