@@ -33,16 +33,18 @@ class Studio:
 
     def run_folder(self, name: str) -> Path:
         """The folder of a run by its name; a run of a comparison is COMPARISON/RUN. Nothing outside can be named."""
-        parts = name.split("/")
+        first, _, second = name.partition("/")
         folder = self.runs / name
-        wrong = len(parts) > 2 or any(
-            not part or part.startswith(".") or len(part.encode(errors="replace")) > NAME for part in parts
-        )
-        if wrong or "\\" in name or "\0" in name or not (folder / "run").is_dir():
-            raise NotFoundError(
-                "F001", f"there is no run {show(name)}", "it may have been deleted: reload the list of runs"
-            )
+        if not is_plain(first) or ("/" in name and not is_plain(second)) or not (folder / "run").is_dir():
+            hint = "it may have been deleted: reload the list of runs"
+            raise NotFoundError("F001", f"there is no run {show(name)}", hint)
         return folder
+
+    def comparison_folder(self, name: str) -> Path:
+        """The folder of a comparison by its name."""
+        if not is_plain(name) or not (self.runs / name).is_dir():
+            raise NotFoundError("F001", f"there is no comparison {show(name)}", "it may have been deleted")
+        return self.runs / name
 
     def link(self, path: str) -> str:
         """A link under /api that a browser can open by itself: a picture, a report, a download."""
@@ -50,6 +52,11 @@ class Studio:
 
     def close(self) -> None:
         self.jobs.close()
+
+
+def is_plain(name: str) -> bool:
+    """Whether a name is one of a file or folder, and leads nowhere else."""
+    return 0 < len(name.encode(errors="replace")) <= NAME and name[0] != "." and not set(name) & set("/\\\0")
 
 
 class Models:

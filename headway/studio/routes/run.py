@@ -39,8 +39,7 @@ def router(studio: Studio) -> APIRouter:
     @made.get("/curves")
     def drawn(name: Name, axis: Axis = "step", low: Place = None, high: Place = None, smooth: Share = 0.025) -> Any:
         """The curves over a part of an axis."""
-        if low is not None and high is not None and not low < high:
-            raise UsageError("U001", f"the part from {low:g} to {high:g} is empty")
+        check_part(low, high)
         return curves(read(name), axis, low, high, smooth)
 
     @made.get("/log")
@@ -67,3 +66,9 @@ def router(studio: Studio) -> APIRouter:
         return Response(picture_of(studio.run_folder(name), number), media_type="image/png")
 
     return made
+
+
+def check_part(low: float | None, high: float | None) -> None:
+    """Refuse a part of an axis that has no length."""
+    if low is not None and high is not None and not low < high:
+        raise UsageError("U001", f"the part from {low:g} to {high:g} is empty")

@@ -99,17 +99,17 @@ def _panels(part: Part) -> list[dict[str, Any]]:
         },
         {
             "key": "goal", "title": metric_title(goal).capitalize(),
-            "series": [] if goal == "valid" else part.some_steps(metric_title(goal), "valid", *_logged(run.evals, goal)),
+            "series": [] if goal == "valid" else part.some_steps(metric_title(goal), "valid", *logged(run.evals, goal)),
         },
         {"key": "lr", "title": "Learning rate", "series": [part.each_step("learning rate", "lr", run.steps["lr"][part.first : part.last])]},
         {"key": "norm", "title": "Gradient norm", "log": True, "series": part.noisy("gradient norm", "norm", run.steps["grad_norm"])},
         {"key": "rate", "title": "Tokens per second", "series": part.noisy("tokens per second", "rate", throughput(run))},
-        {"key": "memory", "title": "Peak memory", "series": part.some_steps("bytes", "lr", *_logged(run.events_of("save"), "memory"))},
+        {"key": "memory", "title": "Peak memory", "series": part.some_steps("bytes", "lr", *logged(run.events_of("save"), "memory"))},
     ]  # fmt: skip
     return [panel for panel in found if any(any(y is not None for y in each["y"]) for each in panel["series"])]
 
 
-def _logged(logged: Sequence[dict[str, Any]], name: str) -> tuple[list[float], list[float]]:
+def logged(logged: Sequence[dict[str, Any]], name: str) -> tuple[list[float], list[float]]:
     """Steps and values of events that have a number of this name."""
     pairs = ((as_float(event.get("step")), as_float(event.get(name))) for event in logged)
     known = [(step, value) for step, value in pairs if step is not None and value is not None]

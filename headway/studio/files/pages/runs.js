@@ -24,7 +24,7 @@ export async function show(host, { signal, go, query }) {
   const search = h("input", { type: "search", placeholder: "Filter by name, task, status", "aria-label": "Filter", value: words,
     oninput: () => { words = search.value; arrange(); } });
   const kinds = h("div", { class: "row kinds", role: "group", "aria-label": "Status" });
-  const compare = h("button", { class: "main", disabled: true, onclick: () => go("/compare?runs=" + [...chosen].map(encodeURIComponent).join(",")) }, "Compare");
+  const compare = h("button", { class: "main", disabled: true, onclick: () => go("/compare?" + new URLSearchParams([...chosen].map(name => ["run", name]))) }, "Compare");
   const heads = COLUMNS.map(([key, name, look, by]) => h("th", { scope: "col", class: look || null }, by
     ? h("button", { class: "quiet sort", onclick: () => { order.up = order.key === key ? !order.up : key === "name"; order.key = key; arrange(); } }, name) : name));
   const table = h("div", { class: "wide" }, h("table", { class: "runs" }, h("caption", { class: "hidden-visually" }, "All runs"),
