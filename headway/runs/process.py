@@ -67,6 +67,8 @@ def stop_trainer(folder: Path) -> None:
     try:
         owner = read_json(folder / "run" / LOCK)
         pid, host = int(owner["pid"]), str(owner["host"])
+        if pid < 2:  # 0 and below mean many processes
+            raise ValueError(pid)
     except (HeadwayError, KeyError, TypeError, ValueError):
         raise ConfigError("C030", f"{show(folder.name)}: its lock names no process", "try again in a moment") from None
     if host != socket.gethostname():
