@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from headway.runs.compare import NO_SETTINGS, Trial, compare, flat
+from headway.runs.compare import NO_SETTINGS, Trial, compare, final_metrics, flat
 from headway.runs.grid import Grid
 from headway.runs.history import History
 
@@ -34,28 +34,27 @@ def variants(runs: Sequence[History]) -> dict[str, list[History]]:
 
 
 def compare_runs(runs: Sequence[History], baseline: str = "") -> dict[str, Any]:
-    """The facts of a comparison, as `headway compare` has them; every run counts, finished or not."""
+    """The facts of a comparison, as `headway compare` has them; every run that was evaluated counts."""
     groups = variants(runs)
     names = sorted(groups, key=lambda name: name != baseline)  # the first one is the reference
     plan = Grid((), ("run",), tuple((f"run={name}",) for name in names))
-    trials = [
-        [Trial(seed=_seed(run, i), run=run, status="finished") for i, run in enumerate(groups[name])] for name in names
-    ]
+    trials = [[_trial(run, i) for i, run in enumerate(groups[name])] for name in names]
     found = compare("runs", plan, trials)
     for variant, name in zip(found["variants"], names, strict=True):
         variant["name"] = name
     return {**found, "against": names[0]}
 
 
+def _trial(run: History, place: int) -> Trial:
+    seed = run.recipe.get("seed")
+    number = seed if isinstance(seed, int) else place
+    return Trial(seed=number, run=run, status="finished" if final_metrics(run) else run.status)
+
+
 def _recipe_key(run: History) -> str:
     """The same for runs that differ in their seed and place alone; a run without a recipe is like no other."""
     settings = {key: value for key, value in flat(run.recipe).items() if key not in NO_SETTINGS}
     return json.dumps(settings, sort_keys=True, default=str) if settings else str(run.folder)
-
-
-def _seed(run: History, place: int) -> int:
-    seed = run.recipe.get("seed")
-    return seed if isinstance(seed, int) else place
 
 
 def _word(value: Any) -> str:
