@@ -91,7 +91,8 @@ def _panels(part: Part) -> list[dict[str, Any]]:
     losses, goal, here = validation_losses(run), run.facts.primary_metric, slice(part.first, part.last)
     validation = part.some_steps("validation", "valid", [step for step, _ in losses], [loss for _, loss in losses])
     metric = [] if goal == "valid" else part.some_steps(metric_title(goal), "valid", *logged(run.evals, goal))
-    memory = part.some_steps("bytes", "lr", *logged(run.events_of("save"), "memory"))
+    saves = logged(run.events_of("save"), "memory")
+    memory = part.some_steps("bytes", "lr", *saves) if len(saves[0]) > 1 else []
     noisy, rates = part.noisy, part.each_step("learning rate", "lr", run.steps["lr"][here])
     found = [
         _panel("loss", "Loss", [*noisy("training", "train", run.steps["loss"]), *validation], log=True, tall=True),
