@@ -40,6 +40,13 @@ export function fill(made, ...children) {
   return made;
 }
 
+/** The style sheet of a page, pages/NAME.css: linked once, and there when the promise is kept. */
+export function style(name) {
+  const href = `/files/pages/${name}.css`;
+  if (document.querySelector(`link[href="${href}"]`)) return Promise.resolve();
+  return new Promise(done => document.head.append(h("link", { rel: "stylesheet", href, onload: done, onerror: done })));
+}
+
 /** A labelled field: h.label around a control, with an explanation below it. */
 export function field(label, control, help = "") {
   control.id ||= "f" + Math.random().toString(36).slice(2, 9);
