@@ -16,6 +16,7 @@ import torch
 
 from headway.baselines.recurrent import CELLS
 from headway.config.toml import to_toml
+from headway.data.batching.batch_sampler import BatchSampler
 from headway.data.datasets.parallel import split_pair_spec
 from headway.data.files.digest import hash_once
 from headway.data.files.lines import read_as
@@ -32,7 +33,7 @@ from headway.train import provenance
 from headway.train.build import base_tokenizer, build_model, meta_model
 from headway.train.checkpoint import RunLock, load, save, snapshot_copy
 from headway.train.distributed import World, init_distributed, shard
-from headway.train.footprint import check_disk, check_first_step, footprint, memory_advice
+from headway.train.footprint import Footprint, check_disk, check_first_step, footprint, memory_advice
 from headway.train.log.cost import model_flops_per_token, peak_memory, utilisation
 from headway.train.log.events import Log
 from headway.train.log.sinks import open_sinks
@@ -173,12 +174,12 @@ def _forget_tokenizer(folder: Path) -> None:
 def _assemble(folder: Path, recipe: Recipe, world: World, resumed: Resumed | None = None) -> Run:
     """Make the run. Rank 0 also records what it is made from, and compares that with a resumed run's record."""
     if not world.first:
-        return _make(folder, recipe, world)  # ends with rank 0 if that fails
+        return make(folder, recipe, world)  # ends with rank 0 if that fails
     notes = provenance.check_recipe(recipe, resumed) if resumed else []
     with hash_once():  # tasks hash their data as well
         stamp, data = provenance.data_stamp(recipe), provenance.data_record(recipe)
         notes += provenance.check_data(recipe, data, resumed) if resumed else []
-        run = _make(folder, recipe, world)
+        run = make(folder, recipe, world)
     if provenance.data_stamp(recipe) != stamp:
         raise DataError("D020", "a data file changed while it was being read", "start again when it is complete")
     place = provenance.record_place(world.device, world.size, run.loop.compute.bfloat16)
@@ -188,17 +189,33 @@ def _assemble(folder: Path, recipe: Recipe, world: World, resumed: Resumed | Non
     return run
 
 
-def _make(folder: Path, recipe: Recipe, world: World) -> Run:
-    """Task, model, optimizer and loop of a recipe."""
-    settings = recipe.train
+@dataclass(frozen=True)
+class Prepared:
+    """A recipe with its data read, before there is a model."""
+
+    task: Training
+    plan: BatchSampler
+    footprint: Footprint | None
+    """None if only loading the model can tell."""
+
+
+def prepare(folder: Path, recipe: Recipe, world: World) -> Prepared:
+    """Read the data of a recipe, and refuse it if its first step would not fit into memory."""
     tokenizer = base_tokenizer(recipe)
     with read_as(recipe.data.encoding):
         task = make_training(TaskContext(recipe, folder / "run" / "tokenizer", tokenizer, world.rank_zero_first))
         world.rank_zero_first(lambda: write_side_files(folder / "run", task.model_files))
         world.rank_zero_first(lambda: task.test_part)  # finds mistakes in the test data before training, not after
     plan = task.plan(batch_size(recipe))
-    if (planned := meta_model(recipe, task)) is not None:
-        check_first_step(recipe, planned, task.batch, plan, world)
+    planned = meta_model(recipe, task)
+    need = None if planned is None else check_first_step(recipe, planned, task.batch, plan, world)
+    return Prepared(task, plan, need)
+
+
+def make(folder: Path, recipe: Recipe, world: World, prepared: Prepared | None = None) -> Run:
+    """Task, model, optimizer and loop of a recipe."""
+    prepared = prepared or prepare(folder, recipe, world)
+    settings, task, plan = recipe.train, prepared.task, prepared.plan
     torch.manual_seed(recipe.seed)
     model = build_model(recipe, task, world.device)
     task.initialise(model)
