@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from headway.errors import HeadwayError, NotFoundError
-from headway.report.page import script_text
+from headway.report.page import script_text, style_text
 from headway.serve.errors import ApiError
 from headway.studio.context import Studio
 from headway.studio.errors import described
@@ -25,6 +25,8 @@ from headway.version import __version__
 
 FILES = Path(__file__).with_name("files")
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+SHARED = {"chart.js": script_text, "chart.css": style_text}
+"""The charts, which reports hold too."""
 ROUTERS = tuple(page.router for page in (runs, run, compare, new, data, playground, xray, tokens, learn))
 """One for each page."""
 
@@ -68,8 +70,8 @@ def _known() -> frozenset[str]:
 
 
 def _read(name: str) -> bytes | None:
-    if name == "chart.js":  # the one chart module, which reports hold too
-        return script_text().encode()
+    if name in SHARED:
+        return SHARED[name]().encode()
     return (FILES / name).read_bytes() if name in _known() else None
 
 
