@@ -8,6 +8,8 @@ import { work } from "../parts/work.js";
 
 export const title = "Data";
 
+const article = noun => /^[aeiou]/i.test(noun) ? "an" : "a";
+
 export function show(host, { query, signal, go }) {
   style("data");
   const asked = { path: query.get("path") || "", valid: query.get("valid") || "", column: query.get("column") || "", encoding: query.get("encoding") || "utf-8" };
@@ -60,7 +62,7 @@ export function show(host, { query, signal, go }) {
       button.disabled = false;
     };
     return [h("section", { class: "card fits" }, h("h3", {}, "It fits ", survey.task.title),
-      h("p", { class: "soft" }, `Training gives a ${survey.task.noun}, by the recipe ${survey.recipe}.`),
+      h("p", { class: "soft" }, `Training gives ${article(survey.task.noun)} ${survey.task.noun}, by the recipe ${survey.recipe}.`),
       h("div", { class: "row" }, h("a", { class: "button main", href: to }, "Train on this"), button), wait), h("div", { class: "across" }, sight)];
   }
 

@@ -11,7 +11,8 @@ export function seenSamples(seen, more) {
     h("div", { class: "row" }, h("span", { class: "soft" }, seen.of > 1
       ? `Training samples ${count(seen.first + 1)} to ${count(last)} of ${count(seen.of)}, in the order of the first epoch` : "The only training sample"),
     step("Before", Math.max(0, seen.first - 3), seen.first > 0), step("Next", last, last < seen.of)),
-    seen.samples.map((views, i) => h("article", { class: "card sample", "aria-label": `sample ${seen.first + i + 1}` }, views.map(draw))));
+    h("div", { class: seen.samples.flat().some(view => view.kind === "tokens") ? "" : "side-by-side" }, seen.samples.map((views, i) =>
+      h("article", { class: "card sample", "aria-label": `sample ${seen.first + i + 1}` }, views.map(draw)))));
 }
 
 function draw(view) {

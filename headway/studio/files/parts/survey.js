@@ -42,7 +42,7 @@ export function sections(found, { onrole = null } = {}) {
   style("data");
   const f = found.facts;
   return h("div", {}, found.sheet && sheet(found.sheet, f.labels), found.kind === "rows" && columns(found, onrole),
-    overlap(f.overlap), head(found), h("div", { class: "columns" }, f.lengths && found.kind !== "sounds" && lengths(found), ...labels(found)), trouble(found));
+    overlap(f.overlap), head(found), trouble(found), h("div", { class: "columns" }, f.lengths && found.kind !== "sounds" && lengths(found), ...labels(found)));
 }
 
 function columns({ facts, roles }, onrole) {
