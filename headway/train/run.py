@@ -195,8 +195,9 @@ class Prepared:
 
     task: Training
     plan: BatchSampler
+    planned: Model | None
+    """The model without memory for its weights; None if only loading can tell."""
     footprint: Footprint | None
-    """None if only loading the model can tell."""
 
 
 def prepare(folder: Path, recipe: Recipe, world: World) -> Prepared:
@@ -209,7 +210,7 @@ def prepare(folder: Path, recipe: Recipe, world: World) -> Prepared:
     plan = task.plan(batch_size(recipe))
     planned = meta_model(recipe, task)
     need = None if planned is None else check_first_step(recipe, planned, task.batch, plan, world)
-    return Prepared(task, plan, need)
+    return Prepared(task, plan, planned, need)
 
 
 def make(folder: Path, recipe: Recipe, world: World, prepared: Prepared | None = None) -> Run:
@@ -317,15 +318,14 @@ def _train(run: Run, report: Report) -> None:
 
 def _start_facts(run: Run) -> dict[str, Any]:
     """The facts of the `start` event."""
-    world, parameters = run.loop.world, list(run.model.parameters())
-    trained = [parameter.numel() for parameter in parameters if parameter.requires_grad]
-    count = run.model.parameter_count()
+    world = run.loop.world
+    count, trained = parameters_of(run.task, run.model)
     return {
         "step": run.loop.progress.step,
         "words": list(run.words),
         "max_length": run.model.config.max_length,
         "parameters": count,
-        "trained": count if len(trained) == len(parameters) or not run.task.by_gradient else sum(trained),
+        "trained": trained,
         "folder": str(run.folder),
         "device": torch.cuda.get_device_name(world.device) if world.device.type == "cuda" else platform.machine(),
         "world": world.size,
@@ -335,6 +335,13 @@ def _start_facts(run: Run) -> dict[str, Any]:
         "goal": run.task.primary_metric,
         "rising": run.task.higher_is_better,
     }
+
+
+def parameters_of(task: Training, model: Model) -> tuple[int, int]:
+    """The parameters of a model, and how many of them training changes."""
+    every, count = list(model.parameters()), model.parameter_count()
+    trained = [parameter.numel() for parameter in every if parameter.requires_grad]
+    return count, count if len(trained) == len(every) or not task.by_gradient else sum(trained)
 
 
 def _train_with_rewinds(run: Run, report: Report, save_checkpoint: Callable[[], None]) -> None:

@@ -54,6 +54,9 @@ export function field(label, control, help = "") {
   return h("div", { class: "field" }, h("label", { for: control.id }, label), control, note);
 }
 
+/** A text in which `…` are words of code. */
+export const prose = text => text.split("`").map((part, i) => i % 2 ? h("code", {}, part) : part);
+
 /** A table with a head; rows are lists of cells (text, numbers or nodes). */
 export function table(head, rows, { caption = "", numeric = [] } = {}) {
   const look = i => numeric.includes(i) ? "number" : null;

@@ -24,12 +24,14 @@ from headway.tasks.defaults.choose import chooses, nested
 from headway.tasks.recipe import (
     BUDGET,
     LISTS,
+    current_settings,
     load_recipe,
     recipe_names,
     recipe_values,
     setting_word,
     with_settings,
-)  # fmt: skip
+)
+from headway.tasks.registry import get_task, task_names
 
 PROGRAM = re.compile(r"(?:\S*python\S*\s+-m\s+)?headway\s+train(?:\s+|$)")
 UNKNOWN = re.compile(r"unknown setting '?([\w.-]+)")
@@ -95,7 +97,7 @@ def flat_words(words: Sequence[str]) -> Values:
     """Words by their keys, the last of each; of several kinds of budget the last."""
     found: Values = {}
     for each in words:
-        for key, value in flatten(parse_overrides([setting_word(each)])).items():
+        for key, value in flatten(current_settings(parse_overrides([setting_word(each)]), note=False)).items():
             found.pop(key, None)
             if key.removeprefix("train.") in BUDGET:
                 found = {old: v for old, v in found.items() if old.removeprefix("train.") not in BUDGET}
@@ -109,10 +111,8 @@ def command(recipe: str, words: Sequence[str]) -> str:
 
 def with_value(recipe: str, words: Sequence[str], key: str, text: str | None) -> list[str]:
     """The words after an edit of a field; None takes the setting back."""
-    flat = flat_words(words)
-    flat.pop(key, None)
-    if text is not None:
-        flat |= flat_words([word(key, _typed(recipe, words, key, text))])
+    kept = [each for each in words if each.partition("=")[0] != key]
+    flat = flat_words(kept if text is None else [*kept, word(key, _typed(recipe, words, key, text))])
     return [word(each, value) for each, value in flat.items()]
 
 
@@ -159,10 +159,14 @@ def from_toml(recipe: str, words: Sequence[str], before: str, after: str) -> lis
             if isinstance(value, Mapping):
                 raise ConfigError("C002", f"{key} should be a value, not a table{line_of(after, key)}")
             flat |= {key: value}
+    base = load_recipe(recipe, words)[1]
+    known, free = recipe_settings(base.task), chooses(base)
     for key in old.keys() - new.keys():
         flat.pop(key, None)
+        if free and key in known and known[key].chosen:
+            continue  # it is chosen anew
         if key in flatten(_written(recipe)) and not _replaced(key, new):
-            default = recipe_settings(_task(recipe, words))[key].default
+            default = known[key].default if key in known else None
             if default is None:
                 raise ConfigError(
                     "C004", f"the recipe {recipe} states {key}: it cannot be left out", "change its value"
@@ -196,8 +200,6 @@ def _written(recipe: str) -> dict[str, Any]:
 
 def _starter(name: str) -> str:
     """The recipe of a task by the task's name."""
-    from headway.tasks.registry import get_task, task_names
-
     return get_task(name).starter or name if name in task_names() else name
 
 

@@ -19,9 +19,9 @@ from headway.studio.new.seen import views
 from headway.tasks.defaults.choose import choose
 from headway.tasks.recipe import Recipe, batch_size, load_recipe
 from headway.train.distributed import init_distributed
-from headway.train.footprint import Footprint, memory_advice
+from headway.train.footprint import memory_advice
 from headway.train.log.cost import seconds_left
-from headway.train.run import Prepared, Run, make, prepare, with_absolute_paths
+from headway.train.run import Prepared, Run, make, parameters_of, prepare, with_absolute_paths
 
 MEASURED = 3
 """Steps that are timed, after one that warms up."""
@@ -63,7 +63,7 @@ def _samples(first: int, size: int) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 def _facts(recipe: Recipe, prepared: Prepared) -> dict[str, Any]:
     """The data and the size of a run."""
-    train, need = recipe.train, prepared.footprint
+    train = recipe.train
     steps = train.steps
     if train.epochs is not None:
         steps = max(1, round(train.epochs * prepared.plan.steps_per_epoch))
@@ -74,14 +74,18 @@ def _facts(recipe: Recipe, prepared: Prepared) -> dict[str, Any]:
         "steps": steps,
         "minutes": train.minutes,
         "epochs": train.epochs if steps is None else steps / max(prepared.plan.steps_per_epoch, 1e-9),
-        "memory": None if need is None else _memory(need),
+        "memory": _memory(prepared),
     }
 
 
-def _memory(need: Footprint) -> dict[str, Any]:
+def _memory(prepared: Prepared) -> dict[str, Any] | None:
+    """The model, and the least memory and disk that it needs; None if only loading can tell."""
+    if prepared.planned is None or (need := prepared.footprint) is None:
+        return None
+    parameters, trained = parameters_of(prepared.task, prepared.planned)
     return {
-        "parameters": need.weights // 4 if need.weights == need.trained else None,
-        "trained": need.trained // 4,
+        "parameters": parameters,
+        "trained": trained,
         "step": need.step,
         "parts": need.parts(),
         "checkpoint": need.checkpoint,

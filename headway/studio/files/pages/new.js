@@ -7,7 +7,7 @@ import { editor } from "../parts/editor.js";
 
 export const title = "New run";
 
-const KINDS = { text: "Text", image: "Images", sound: "Sound", table: "Tables and series", graph: "Graphs", class: "Images from nothing" };
+const KINDS = { text: "Text", image: "Images", class: "Images", sound: "Sound", table: "Tables and series", graph: "Graphs" };
 
 export async function show(host, { query, signal, go }) {
   style("data");
@@ -26,7 +26,7 @@ export async function show(host, { query, signal, go }) {
   const search = h("input", { type: "search", placeholder: "search tasks and recipes", "aria-label": "Search tasks and recipes", oninput: draw });
   host.append(h("h1", {}, "New run"), h("p", { class: "lead" }, "Begin with your data, and headway says what they fit; or with a task, which learns from made-up data at first."),
     source({ signal, named: path => go("/data?" + new URLSearchParams({ path })), label: "Path of your data" }).host,
-    h("div", { class: "row apart" }, h("h2", {}, "Tasks"), search), list, h("h2", {}, "Recipes"), all);
+    h("div", { class: "row apart" }, h("h2", {}, "Tasks"), search), list, all);
   draw();
 
   function draw() {
@@ -34,21 +34,24 @@ export async function show(host, { query, signal, go }) {
     const fits = texts => words.every(word => texts.join(" ").toLowerCase().includes(word));
     const tasks = cards.tasks.filter(task => fits([task.name, task.title, task.noun, task.doc, task.takes, task.learns, task.made_up, task.recipe]));
     const recipes = cards.recipes.filter(each => fits([each.name, each.title, each.task, each.task_title, each.data, each.model]));
-    fill(list, Object.entries(group(tasks)).map(([kind, some]) => h("section", { class: "kind" }, h("h3", {}, KINDS[kind] || kind), h("div", { class: "cards" }, some.map(card)))),
+    fill(list, Object.entries(group(tasks)).map(([kind, some]) => h("section", { class: "kind" }, h("h3", {}, kind), h("div", { class: "cards" }, some.map(card)))),
       !tasks.length && h("p", { class: "soft" }, "No task has these words."));
-    fill(all, recipes.length ? h("ul", { class: "recipes" }, recipes.map(line)) : h("p", { class: "soft" }, "No recipe has these words."));
+    fill(all, h("h2", {}, "Recipes"), recipes.length ? h("details", { open: words.length > 0 }, h("summary", {}, `${recipes.length} recipes, with what they reach`),
+      h("ul", { class: "recipes" }, recipes.map(line))) : h("p", { class: "soft" }, "No recipe has these words."));
   }
 }
 
 function group(tasks) {
   const found = {};
-  for (const task of tasks) (found[task.takes] ||= []).push(task);
+  for (const task of tasks) (found[KINDS[task.takes] || task.takes] ||= []).push(task);
   return found;
 }
 
-const card = task => h("a", { class: "card task", href: "/new?recipe=" + encodeURIComponent(task.recipe) },
-  h("b", {}, task.title), h("span", {}, task.doc), h("small", {}, "learns from ", task.made_up, ", or from your ", task.learns === "class" ? "images" : task.learns, "s".repeat(task.learns !== "text" && task.learns !== "class")),
-  task.tries && h("code", {}, task.tries));
+const card = task => {
+  const data = KINDS[task.learns] ? task.learns === "text" ? "texts" : `${task.learns}s` : "data", [, input] = /^"([^"]{8,})"/.exec(task.tries) || [];
+  return h("a", { class: "card task", href: "/new?recipe=" + encodeURIComponent(task.recipe) },
+    h("b", {}, task.title), h("span", {}, task.doc), h("small", {}, `learns from ${task.made_up}, or from your ${data}`), input && h("q", {}, input));
+};
 
 const line = each => h("li", {}, h("a", { href: "/new?recipe=" + encodeURIComponent(each.name) }, each.name), h("span", {}, each.title),
   h("small", {}, [each.task_title, each.time, each.score && "score: " + each.score].filter(Boolean).join(" · ")));

@@ -14,9 +14,9 @@ const WAIT = 700;
 /** The editor of `{recipe, words}`; `from` is the run that they are of. */
 export async function editor(host, { recipe, words, from = "" }, { signal, go }) {
   const state = { recipe, words, chosen: {}, draft: null };
-  let asked = 0, settings = null, understood = "";
+  let asked = 0, settings = null, understood = "", base = "";
   const title = h("h1"), lead = h("p", { class: "lead" }), fields = h("div"), errors = h("div"), data = h("div");
-  const toml = h("textarea", { id: "toml", spellcheck: "false", rows: "18", class: "mono", onchange: () => edit({ kind: "toml", before: state.draft.toml, after: toml.value }, toml) });
+  const toml = h("textarea", { id: "toml", spellcheck: "false", rows: "18", class: "mono", onchange: () => edit({ kind: "toml", before: base, after: toml.value }, toml) });
   const line = h("textarea", { id: "command", spellcheck: "false", rows: "4", class: "mono", onchange: () => edit({ kind: "command", line: line.value }, line) });
   const tomlError = h("div", { role: "status" }), lineError = h("div", { role: "status" });
   const told = estimate({ signal, chosen: found => { state.chosen = found; refresh(); } });
@@ -41,7 +41,7 @@ export async function editor(host, { recipe, words, from = "" }, { signal, go })
       if (found.error) { wrong(found.error, change, control); return; }
       const fresh = found.task !== state.draft?.task;
       Object.assign(state, { recipe: found.recipe, words: found.words, chosen: {} });
-      await shown(found, fresh);
+      await shown(found, fresh, control === toml);
     } catch (error) {
       if (error.name !== "AbortError") fill(errors, problem(error));
     }
@@ -61,8 +61,7 @@ export async function editor(host, { recipe, words, from = "" }, { signal, go })
     await shown(found, found.task !== state.draft?.task);
   }
 
-  async function shown(draft, fresh) {
-    const before = state.draft;
+  async function shown(draft, fresh, written = false) {
     state.draft = draft;
     for (const each of [errors, tomlError, lineError]) fill(each);
     if (fresh) {
@@ -75,7 +74,7 @@ export async function editor(host, { recipe, words, from = "" }, { signal, go })
       state.card = card;
     }
     settings.update(draft);
-    if (document.activeElement !== toml || before?.toml === toml.value) toml.value = draft.toml;
+    if (document.activeElement !== toml || toml.value === base || written) base = toml.value = draft.toml;  // never under somebody's hands
     toml.rows = Math.min(40, Math.max(10, draft.toml.split("\n").length));
     line.value = draft.command;
     const path = draft.values["data.train"] || "";
@@ -120,7 +119,7 @@ export async function editor(host, { recipe, words, from = "" }, { signal, go })
     const taken = Object.entries(roles).map(([column, [role]]) => h("span", {}, h("span", { class: "role" }, role), " ", column));
     const labels = (facts.columns || []).filter(column => roles[column.name]?.[0] === "label" && Object.keys(column.labels).length)
       .map(column => { const total = Object.values(column.labels).reduce((a, b) => a + b, 0), some = Object.entries(column.labels).slice(0, 5);
-        return some.map(([name, n]) => `${name} ${Math.round(100 * n / total)} %`).join(", ") + (Object.keys(column.labels).length > 5 ? " …" : ""); });
+        return some.map(([name, n]) => `${name}: ${Math.round(100 * n / total)} %`).join(", ") + (Object.keys(column.labels).length > 5 ? " …" : ""); });
     const left_out = draft.values["data.bad_rows"] === "skip";
     return h("div", { class: "understood" }, h("div", { class: "row" }, h("b", {}, rows.join(", ")), taken, labels.map(text => h("span", { class: "soft" }, text)),
       h("a", { href: "/data?" + new URLSearchParams({ path: facts.spec }) }, "Look closer"), made_up),

@@ -59,8 +59,8 @@ function told({ facts, time, line }) {
   const memory = facts.memory, data = facts.data;
   const seconds = facts.minutes ? 60 * facts.minutes : time && time.seconds;
   add("time", seconds ? (facts.minutes ? "" : "about ") + duration(Math.max(1, Math.round(seconds))) : time === null || memory && memory.step > 3e9 ? "not measured" : "…", time ? `${number(1000 * time.step_seconds, 2)} ms a step on this machine` : "");
-  add("steps", facts.steps ? count(facts.steps) : time ? "about " + count(time.steps) : "", `of ${count(facts.batch)}` + (facts.epochs ? `, ${number(facts.epochs, 3)} epochs` : ""));
-  add("model", memory && `${short(memory.parameters || memory.trained)} parameters`, memory && memory.parameters === null ? "of them trained" : "");
+  add("steps", facts.steps ? count(facts.steps) : time ? "about " + count(time.steps) : "", `of ${count(facts.batch)} samples` + (facts.epochs ? `, ${number(facts.epochs, 3)} epochs` : ""));
+  add("model", memory && `${short(memory.parameters)} parameters`, memory && memory.trained < memory.parameters ? `${short(memory.trained)} of them trained` : "");
   add("memory", memory && "at least " + bytes(memory.step), memory ? memory.parts : "only loading the model can tell");
   add("on disk", memory && bytes(memory.checkpoint), "each checkpoint");
   add("data", data.samples !== undefined && `${count(data.samples)} samples`, [data.tokens && `${count(data.tokens)} tokens`, data.vocab && `vocabulary ${count(data.vocab)}`,

@@ -1,6 +1,6 @@
 // The settings of a run as a form: the few that most runs want, then all of them by section, with meaning and range.
 
-import { fill, h } from "../dom.js";
+import { fill, h, prose } from "../dom.js";
 
 const FEW = ["data.valid", "model.from", "model.depth", "train.lr", "seed"];
 const BUDGETS = ["steps", "epochs", "minutes"];
@@ -19,7 +19,7 @@ export function form(sections, { edit }) {
   const search = h("input", { type: "search", placeholder: "search all settings", "aria-label": "Search all settings", oninput: () => filter(search.value) });
   const parts = sections.filter(section => section.settings.length).map(section => {
     const rows = section.settings.map(setting => ({ setting, host: add(setting, field(setting, edit)) }));
-    const host = h("details", { class: "section" }, h("summary", {}, h("b", {}, NAMES[section.name] || section.name), " ", h("span", {}, section.doc)), rows.map(row => row.host));
+    const host = h("details", { class: "section" }, h("summary", {}, h("b", {}, NAMES[section.name] || section.name), " ", h("span", {}, prose(section.doc))), rows.map(row => row.host));
     return { host, rows };
   });
   const host = h("div", {}, h("section", {}, h("h2", {}, "The run"), h("div", { class: "few" },
@@ -87,7 +87,7 @@ function field(setting, edit, brief = false) {
   const range = setting.range || (setting.choices.length ? "" : setting.type), usual = setting.default === null || setting.default === "" ? "" : `default ${text(setting.default)}`;
   const host = h("div", { class: brief ? "field" : "setting" }, h("label", { for: id }, brief ? NAMED[setting.key] || setting.key : setting.key, by),
     h("div", { class: "pair" }, control, back), wrongText,
-    h("small", { id: help }, setting.doc, brief ? "" : h("span", { class: "soft" }, ` ${[range, usual].filter(Boolean).join(", ")}`)));
+    h("small", { id: help }, prose(setting.doc), brief ? "" : h("span", { class: "soft" }, ` ${[range, usual].filter(Boolean).join(", ")}`)));
   return { host,
     update(value, stated, waits) {
       control.value = waits ? "" : text(value);
