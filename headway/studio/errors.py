@@ -12,7 +12,7 @@ from headway.errors import HeadwayError
 from headway.resources import as_headway_error
 from headway.serve.errors import ApiError
 
-STATUS = {3: 400, 4: 400, 5: 404, 6: 502, 7: 507, 8: 409, 9: 409}
+STATUS = {2: 400, 3: 400, 4: 400, 5: 404, 6: 502, 7: 507, 8: 409, 9: 409}
 """Exit code of an error → HTTP status."""
 
 

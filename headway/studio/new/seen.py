@@ -20,7 +20,9 @@ from headway.data.images.heatmap import coloured, spread
 from headway.data.images.png import enlarged
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import HeadwayError, counted
-from headway.model.embed import FrameEmbedding, PatchEmbedding, SampleEmbedding, TokenEmbedding
+from headway.front.patches import PatchEmbedding
+from headway.front.sounds import FrameEmbedding, SampleEmbedding
+from headway.front.tokens import TokenEmbedding
 from headway.model.model import Model
 from headway.studio.data.look import image_url
 from headway.tasks.batch import Batch

@@ -61,7 +61,8 @@ def test_hidden_words_are_shown_with_what_was_there(tmp_path: Path) -> None:
 def test_labels_of_tokens_have_their_names(tmp_path: Path) -> None:
     made = training(tmp_path, "tag")
     (view,) = shown(made)[0]
-    assert {token["wanted"] for token in view["tokens"] if token["counts"]} <= {"O", *made.labels}  # type: ignore[attr-defined]
+    wanted = {token["wanted"] for token in view["tokens"] if token["counts"]}
+    assert wanted <= {"O", *made.labels}  # type: ignore[attr-defined]
     assert not next(token for token in view["tokens"])["counts"]  # [CLS]
 
 

@@ -29,12 +29,13 @@ export function show(host, { query, signal, go }) {
     try {
       await work(progress, "/api/data/look", asked, mine, survey => fill(found, result(survey, mine)));
     } catch (error) {
-      if (!mine.aborted) fill(found, problem(error), guess(error));
+      if (!mine.aborted) fill(found, problem(error), guess(`${error.message} ${error.hint}`));
     }
   }
 
-  function guess(error) {
-    const encoding = /data\.encoding=([\w-]+)/.exec(`${error.message} ${error.hint}`);
+  /** A button that reads the data in the encoding that an error names. */
+  function guess(text) {
+    const encoding = /data\.encoding=([\w-]+)/.exec(text || "");
     return encoding && h("p", {}, h("button", { onclick: () => { asked.encoding = encoding[1]; look(); } }, `Read as ${encoding[1]}`));
   }
 
@@ -47,7 +48,7 @@ export function show(host, { query, signal, go }) {
   function fits(survey, mine) {
     if (!survey.recipe) return h("section", { class: "card" }, h("h3", {}, "No task fits"),
       h("p", { class: "soft" }, survey.facts.choices ? "These are multiple-choice questions: a language model is evaluated on them." : "No task of headway can use these rows as they are. The bad rows below say why."),
-      survey.facts.choices && h("code", {}, `headway eval MODEL ${asked.path} task=choices`), h("p", {}, h("a", { href: "/new" }, "Choose a task yourself")));
+      guess((survey.facts.bad_lines || [])[0]), survey.facts.choices && h("code", {}, `headway eval MODEL ${asked.path} task=choices`), h("p", {}, h("a", { href: "/new" }, "Choose a task yourself")));
     const to = "/new?" + new URLSearchParams([["recipe", survey.recipe], ...survey.words.map(word => ["set", word])]);
     const sight = h("div"), wait = h("div"), button = h("button", { onclick: () => look(0) }, "Show what the model will see");
     const look = async first => {
