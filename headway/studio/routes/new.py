@@ -105,7 +105,7 @@ def router(studio: Studio) -> APIRouter:
         )
 
     @made.post("/start")
-    def start(asked: Named) -> dict[str, str]:
+    def start(asked: Named) -> dict[str, Any]:
         """Train. A mistake in the recipe is an error of this request."""
         if error := draft(asked.recipe, asked.words, {}).get("error"):
             return {"error": error}
