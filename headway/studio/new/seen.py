@@ -95,7 +95,7 @@ def _seen(training: Training, model: Model, batch: Batch) -> Seen:
     seen: Seen = []
     handles = []
     for name, module in model.named_modules():
-        if (kind := FRONTS.get(type(module))) is not None:  # type: ignore[call-overload]
+        if (kind := FRONTS.get(type(module))) is not None:
 
             def look(_: nn.Module, given: tuple[Any, ...], *, name: str = name, kind: str = kind) -> None:
                 if given and isinstance(given[0], Tensor) and all(each[0] != name for each in seen):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from pathlib import Path
 from typing import Annotated
 
 from fastapi import APIRouter, Request
@@ -9,7 +11,8 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from headway.config.recipe import UTF_8
-from headway.runs.history import find_runs
+from headway.config.toml import read_toml
+from headway.errors import HeadwayError
 from headway.studio.context import Studio
 from headway.studio.data.look import look
 from headway.studio.data.uploads import FOLDER, keep, new_batch
@@ -36,9 +39,8 @@ def router(studio: Studio) -> APIRouter:
     @made.get("/recent")
     def recent() -> list[str]:
         """Data of past runs, the latest first."""
-        runs = find_runs(studio.runs)[: 4 * RECENT]
-        named = (run.setting("data.train") for run in runs)
-        return list(dict.fromkeys(each for each in named if isinstance(each, str) and each))[:RECENT]
+        recipes = sorted(studio.runs.glob("*/run/recipe.toml"), key=_written, reverse=True)[: 4 * RECENT]
+        return list(dict.fromkeys(filter(None, map(_data_of, recipes))))[:RECENT]
 
     @made.post("/look")
     def survey(named: Named) -> StreamingResponse:
@@ -57,3 +59,19 @@ def router(studio: Studio) -> APIRouter:
         return {"path": str(await keep(studio.state, batch, name, request.stream()))}
 
     return made
+
+
+def _written(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # the run has been deleted
+        return 0.0
+
+
+def _data_of(recipe: Path) -> str:
+    """The data that a run was trained on; empty for made-up data, and for what cannot be read."""
+    with suppress(HeadwayError):
+        found = read_toml(recipe)[0].get("data")
+        named = found.get("train") if isinstance(found, dict) else ""
+        return named if isinstance(named, str) else ""
+    return ""

@@ -10,6 +10,7 @@ from fastapi import APIRouter
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
+from headway.api.settings import word
 from headway.errors import HeadwayError, NotFoundError
 from headway.reference.recipes import recipes
 from headway.reference.settings import section
@@ -20,7 +21,7 @@ from headway.studio.context import Studio
 from headway.studio.jobs import Job
 from headway.studio.new.draft import draft, flat_words, from_command, from_toml, placed, with_value
 from headway.studio.stream import changes, events, worked
-from headway.tasks.recipe import SECTIONS
+from headway.tasks.recipe import SECTIONS, is_of_new_model
 from headway.tasks.registry import get_task, known_task, task_names
 
 STARTED = re.compile(r"^(.+): [\d.]+M parameters", re.MULTILINE)
@@ -66,6 +67,10 @@ class Rehearsed(Named):
 def router(studio: Studio) -> APIRouter:
     made = APIRouter(prefix="/api/new")
 
+    def in_folder(words: list[str]) -> list[str]:
+        """Words of a run that begins in the studio's folder, if they name no other."""
+        return words if "out" in flat_words(words) else [*words, word("out", studio.runs)]
+
     @made.get("/cards")
     def cards() -> dict[str, Any]:
         """Every task and every recipe."""
@@ -75,13 +80,16 @@ def router(studio: Studio) -> APIRouter:
     def settings(task: str) -> list[dict[str, Any]]:
         """The settings of a task by section, with types, defaults, ranges and meanings."""
         get_task(task)
-        return [section(name).to_dict() for name in ("", *SECTIONS, task)]
+        found = [section(name).to_dict() for name in ("", *SECTIONS, task)]
+        return [{**each, "settings": [one for one in each["settings"] if task in one["tasks"]]} for each in found]
 
     @made.get("/from/{run}")
     def of_run(run: str) -> dict[str, Any]:
-        """The recipe and the words of a run."""
+        """The recipe and the words of a run; and the words that begin with its weights."""
         recipe, *words = typed_words(read_run(studio.run_folder(run)))
-        return {"recipe": recipe, "words": words}
+        kept = {key: value for key, value in flat_words(words).items() if not is_of_new_model(key)}
+        weights = [*(word(key, value) for key, value in kept.items()), word("model.from", run)]
+        return {"recipe": recipe, "words": words, "weights": weights}
 
     @made.post("/draft")
     def drafted(asked: Drafted) -> dict[str, Any]:
@@ -100,17 +108,15 @@ def router(studio: Studio) -> APIRouter:
         """What is chosen, what the model will see, memory and time."""
         from headway.studio.new.rehearsal import rehearse  # imports torch
 
-        return events(
-            worked(lambda tell: rehearse(asked.recipe, asked.words, tell, first=asked.first, measure=asked.measure))
-        )
+        recipe, words = asked.recipe, in_folder(asked.words)
+        return events(worked(lambda tell: rehearse(recipe, words, tell, first=asked.first, measure=asked.measure)))
 
     @made.post("/start")
     def start(asked: Named) -> dict[str, Any]:
         """Train. A mistake in the recipe is an error of this request."""
         if error := draft(asked.recipe, asked.words, {}).get("error"):
             return {"error": error}
-        out = () if "out" in flat_words(asked.words) else (f"out={studio.runs}",)
-        return {"job": studio.jobs.start(["train", asked.recipe, *asked.words, *out]).id}
+        return {"job": studio.jobs.start(["train", asked.recipe, *in_folder(asked.words)]).id}
 
     @made.get("/job/{job}/events")
     def job(job: str) -> StreamingResponse:

@@ -132,11 +132,17 @@ def test_a_run_that_fails_before_it_begins_says_why(studio: RunningStudio) -> No
     assert ended["code"] == 5 and "no such file: nowhere.csv" in ended["error"] and not ended["run"]
 
 
-def test_a_run_is_taken_up_with_its_words(studio: RunningStudio) -> None:
-    name = start(studio, "tiny", *SMALL)["run"]
-    found = studio.client.get(f"/api/new/from/{name}").json()
-    assert found["recipe"] == "tiny" and found["words"][:6] == list(SMALL)
+def test_a_run_is_taken_up_with_its_words_or_with_its_weights(studio: RunningStudio) -> None:
+    folder = studio.studio.runs / "tiny-0001" / "run"
+    folder.mkdir(parents=True)
+    words = ["tiny", "train.lr=0.01", "model.depth=2", "data.vocab=300"]
+    (folder / "recipe.toml").write_text('task = "lm"\n[data]\ntrain = "book.txt"\n[train]\nsteps = 3\n')
+    (folder / "log.jsonl").write_text(json.dumps({"event": "start", "time": 1.0, "step": 0, "words": words}) + "\n")
+    found = studio.client.get("/api/new/from/tiny-0001").json()
+    assert (found["recipe"], found["words"]) == (words[0], words[1:])
+    assert found["weights"] == ["train.lr=0.01", "model.from=tiny-0001"]
     assert studio.client.get("/api/new/from/..%2Fx").status_code == 404
+    assert studio.client.get("/api/data/recent").json() == ["book.txt"]
 
 
 def test_forms_stay_in_step_and_the_run_starts_in_the_page(studio: RunningStudio, page: Any) -> None:
@@ -196,7 +202,7 @@ def test_data_are_understood_in_the_page_and_bad_rows_left_out(
     assert page.title() == "New run · headway studio"
     page.click("text=Leave them out")
     page.wait_for_selector("text=They are left out.")
-    page.wait_for_selector("dt:text('data') + dd:has-text('1 bad rows left out')")
+    page.wait_for_selector("dt:text('data') + dd:has-text('1 bad row left out')")
     page.click("summary:has-text('What the model will see')")
     assert page.locator(".token").count() > 3
     has_value(page, "#toml", "vocab")  # what was chosen

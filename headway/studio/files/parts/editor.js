@@ -2,7 +2,7 @@
 // through the server, which reads recipes as training does.
 
 import { get, post } from "../api.js";
-import { count, fill, h, notice, problem } from "../dom.js";
+import { count, counted, fill, h, notice, problem } from "../dom.js";
 import { estimate } from "./estimate.js";
 import { form } from "./form.js";
 import { launch } from "./launch.js";
@@ -12,7 +12,7 @@ import { work } from "./work.js";
 const WAIT = 700;
 
 /** The editor of `{recipe, words}`; `from` is the run that they are of. */
-export async function editor(host, { recipe, words, from = "" }, { signal, go }) {
+export async function editor(host, { recipe, words, from = "", weights = [] }, { signal, go }) {
   const state = { recipe, words, chosen: {}, draft: null };
   let asked = 0, settings = null, understood = "", base = "";
   const title = h("h1"), lead = h("p", { class: "lead" }), fields = h("div"), errors = h("div"), data = h("div");
@@ -26,7 +26,7 @@ export async function editor(host, { recipe, words, from = "" }, { signal, go })
   const made_up = h("button", { type: "button", class: "link", onclick: () => edit({ kind: "set", key: "data.train", value: null }) }, "use made-up data again");
   host.append(h("p", { class: "crumb" }, h("a", { href: "/new" }, "New run"), " / ", recipe), title, lead,
     h("div", { class: "editor" },
-      h("div", { class: "left" }, errors, h("section", {}, h("h2", {}, "Data"), from_data.host, data), fields),
+      h("div", { class: "left" }, errors, h("section", {}, h("h2", {}, "Data"), from_data.host, data, told.sight), fields),
       h("aside", { class: "right", "aria-label": "The run" }, h("div", { class: "card" }, start.host, told.host),
         h("section", {}, h("div", { class: "row apart" }, h("h2", {}, h("label", { for: toml.id }, "TOML")), copy(toml)), toml, tomlError),
         h("section", {}, h("div", { class: "row apart" }, h("h2", {}, h("label", { for: line.id }, "Command")), copy(line)), line, lineError))));
@@ -70,7 +70,8 @@ export async function editor(host, { recipe, words, from = "" }, { signal, go })
       fill(fields, settings.host);
       const card = cards.tasks.find(each => each.name === draft.task), facts = cards.recipes.find(each => each.name === state.recipe);
       title.textContent = card ? card.title[0].toUpperCase() + card.title.slice(1) : draft.task;
-      fill(lead, facts && facts.name !== card?.recipe ? facts.title : card?.doc, from && h("span", {}, " The recipe of ", h("a", { href: "/run/" + encodeURIComponent(from) }, from), "."));
+      fill(lead, facts && facts.name !== card?.recipe ? facts.title : card?.doc, from && h("span", {}, " The recipe of ", h("a", { href: "/run/" + encodeURIComponent(from) }, from), ", which begins anew; or ",
+        h("button", { type: "button", class: "link", onclick: () => { state.words = weights; state.chosen = {}; refresh(); } }, "begin with its weights"), "."));
       state.card = card;
     }
     settings.update(draft);
@@ -114,8 +115,8 @@ export async function editor(host, { recipe, words, from = "" }, { signal, go })
   }
 
   function summary({ kind, facts, roles = {}, task }, draft) {
-    const rows = kind === "rows" ? facts.columns.length ? [`${count(facts.rows)} rows`] : [`${count(facts.texts)} ${facts.unit}`]
-      : [`${count(facts[kind])} ${kind}`, ...Object.keys(facts.labels || {}).length ? [`${count(Object.keys(facts.labels).length)} labels`] : []];
+    const rows = kind === "rows" ? facts.columns.length ? [counted(facts.rows, "rows")] : [counted(facts.texts, facts.unit)]
+      : [counted(facts[kind], kind), ...Object.keys(facts.labels || {}).length ? [counted(Object.keys(facts.labels).length, "labels")] : []];
     const taken = Object.entries(roles).map(([column, [role]]) => h("span", {}, h("span", { class: "role" }, role), " ", column));
     const labels = (facts.columns || []).filter(column => roles[column.name]?.[0] === "label" && Object.keys(column.labels).length)
       .map(column => { const total = Object.values(column.labels).reduce((a, b) => a + b, 0), some = Object.entries(column.labels).slice(0, 5);
@@ -123,7 +124,7 @@ export async function editor(host, { recipe, words, from = "" }, { signal, go })
     const left_out = draft.values["data.bad_rows"] === "skip";
     return h("div", { class: "understood" }, h("div", { class: "row" }, h("b", {}, rows.join(", ")), taken, labels.map(text => h("span", { class: "soft" }, text)),
       h("a", { href: "/data?" + new URLSearchParams({ path: facts.spec }) }, "Look closer"), made_up),
-    facts.bad > 0 && h("p", { class: left_out ? "soft" : "bad" }, `${count(facts.bad)} bad ${kind === "images" || kind === "sounds" ? kind : "rows"}, the first: `, h("code", {}, short(facts.bad_lines[0])), " ",
+    facts.bad > 0 && h("p", { class: left_out ? "soft" : "bad" }, `${counted(facts.bad, `bad ${kind === "images" || kind === "sounds" ? kind : "rows"}`)}, the first: `, h("code", {}, short(facts.bad_lines[0])), " ",
       left_out ? "They are left out." : h("button", { onclick: () => edit({ kind: "set", key: "data.bad_rows", value: "skip" }) }, "Leave them out")),
     task && task.name !== draft.task && h("p", { class: "soft" }, `These data look like ${task.title}: `,
       h("a", { href: "/new?" + new URLSearchParams([["recipe", task.name], ["set", "data.train=" + facts.spec]]) }, "train that instead"), "."));

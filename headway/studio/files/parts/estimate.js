@@ -1,6 +1,6 @@
 // What a run needs, before it starts: settings chosen by its data, memory, time, and what its model will see.
 
-import { bytes, count, duration, fill, h, number, problem } from "../dom.js";
+import { bytes, count, counted, duration, fill, h, number, problem } from "../dom.js";
 import { seenSamples } from "./seen.js";
 import { work } from "./work.js";
 
@@ -47,10 +47,10 @@ export function estimate({ signal, chosen }) {
       }
     };
     fill(host, seenSamples(seen, more));
-    return h("details", { class: "sight" }, h("summary", {}, "What the model will see"), host);
+    return h("details", { class: "sight", open: sight.querySelector("details")?.open }, h("summary", {}, "What the model will see"), host);
   }
 
-  return { host: h("div", { class: "estimate" }, wait, said, sight), later, stop };
+  return { host: h("div", {}, wait, said), sight, later, stop };
 }
 
 function told({ facts, time, line }) {
@@ -63,9 +63,9 @@ function told({ facts, time, line }) {
   add("model", memory && `${short(memory.parameters)} parameters`, memory && memory.trained < memory.parameters ? `${short(memory.trained)} of them trained` : "");
   add("memory", memory && "at least " + bytes(memory.step), memory ? memory.parts : "only loading the model can tell");
   add("on disk", memory && bytes(memory.checkpoint), "each checkpoint");
-  add("data", data.samples !== undefined && `${count(data.samples)} samples`, [data.tokens && `${count(data.tokens)} tokens`, data.vocab && `vocabulary ${count(data.vocab)}`,
-    data.labels && `${count(data.labels)} labels`, data.valid_samples && `${count(data.valid_samples)} held out`, data.bad_rows && `${count(data.bad_rows)} bad rows left out`].filter(Boolean).join(", "));
-  return h("div", {}, h("dl", { class: "facts" }, rows), line && h("p", { class: "soft chosen" }, "Chosen for ", line), data.cut > 0 && h("p", { class: "soft" }, `${count(data.cut)} texts are longer than data.length and are cut.`));
+  add("data", data.samples !== undefined && counted(data.samples, "samples"), [data.tokens && `${count(data.tokens)} tokens`, data.vocab && `vocabulary ${count(data.vocab)}`,
+    data.labels && counted(data.labels, "labels"), data.valid_samples && `${count(data.valid_samples)} held out`, data.bad_rows && counted(data.bad_rows, "bad rows") + " left out"].filter(Boolean).join(", "));
+  return h("div", {}, h("dl", { class: "facts" }, rows), line && h("p", { class: "soft chosen" }, "Chosen for ", line), data.cut > 0 && h("p", { class: "soft" }, `${counted(data.cut, "texts")} longer than data.length: cut there.`));
 }
 
 const short = n => n >= 1e9 ? number(n / 1e9, 3) + " billion" : n >= 1e6 ? number(n / 1e6, 3) + " million" : count(n);

@@ -41,7 +41,7 @@ function tokens(view) {
       view.padding ? ` and ${count(view.padding)} of padding` : "", counts && ". " + counts, "."),
     host, view.left_out > 0 && h("p", { class: "soft" }, `… and ${count(view.left_out)} more`),
     h("details", {}, h("summary", {}, "Tokens as a table"),
-      table(["place", "id", "token", "counts"], rows, { caption: "tokens", numeric: [0, 1] })));
+      table(["place", "id", "token", "counts"], rows, { label: "tokens", numeric: [0, 1] })));
 }
 
 function curves(view) {

@@ -56,7 +56,7 @@ function columns({ facts, roles }, onrole) {
   const text = facts.columns.filter(each => each.kind === "text");
   return h("section", {}, h("h2", {}, "Columns"),
     table(["column", "taken for", "holds", "empty", "example"], facts.columns.map(each =>
-      [each.name, role(each), each.kind, count(each.missing), each.example]), { caption: "", numeric: [3] }),
+      [each.name, role(each), each.kind, count(each.missing), each.example]), { label: "columns", numeric: [3] }),
     onrole && text.length > 1 && h("p", { class: "row" }, h("span", { class: "soft" }, "the text is in"), pick(facts.column)));
 }
 
@@ -64,7 +64,7 @@ function head({ head: shown }) {
   if (!shown || !shown.rows.length) return null;
   const named = shown.lines ? ["line", ...shown.columns] : shown.columns;
   const rows = shown.rows.map((row, i) => shown.lines ? [count(shown.lines[i]), ...row] : row);
-  const some = (from, to) => table(named, rows.slice(from, to), { caption: "", numeric: shown.lines ? [0] : [] });
+  const some = (from, to) => table(named, rows.slice(from, to), { label: from ? "more rows" : "first rows", numeric: shown.lines ? [0] : [] });
   return h("section", { class: "head" }, h("h2", {}, "First rows"), some(0, FIRST),
     rows.length > FIRST && h("details", {}, h("summary", {}, `${count(rows.length - FIRST)} more`), some(FIRST)));
 }
@@ -85,7 +85,7 @@ function lengths({ facts }) {
   return h("section", {}, h("div", { class: "row" }, h("h2", {}, "Lengths"), unit), chart,
     table(["length in", "total", "least", "median", "mean", "95 %", "most"], names.map(name => { const of = facts.lengths[name];
       return [name, count(of.total), count(of.min), count(of.median), number(of.mean, 3), count(of.p95), count(of.max)]; }),
-    { caption: "", numeric: [1, 2, 3, 4, 5, 6] }));
+    { label: "lengths", numeric: [1, 2, 3, 4, 5, 6] }));
 }
 
 function labels({ facts, kind }) {
