@@ -44,6 +44,8 @@ def test_what_is_chosen_and_counted_is_what_the_run_has(reviews: str, tmp_path: 
     assert {key: data[key] for key in found["facts"]["data"]} == found["facts"]["data"]
     assert found["facts"]["memory"]["parameters"] == read_run(run.folder).facts.parameters
     assert found["facts"]["steps"] == 2
+    again = told("classify", *words, f"model.from={run.folder.name}", measure=False)  # of the folder of the runs
+    assert again["line"].startswith("fine-tuning")
 
 
 def test_the_first_steps_are_timed() -> None:
