@@ -183,13 +183,13 @@ def segmentations(word: str, scores: Mapping[str, float], best: int) -> list[tup
 
 
 def reader(tokenizer: Tokenizer) -> Callable[[str], str]:
-    """A function from a piece of the vocabulary to what people read: its text, or its bytes if they are no character."""
+    """A function from a piece of the vocabulary to what people read: its text, or its bytes if they are no text."""
     described = _described(tokenizer)
     bytes_of, space = _byte_speller(tokenizer, described), "Metaspace" in set(_types(described))
     joined = any(part in ("Metaspace", "Replace") for part in _types(described["decoder"]))
 
     def read(piece: str) -> str:
-        data = bytes_of(piece)
+        data: bytes | None = bytes_of(piece)
         if data is None:
             return piece.replace("\u2581", " ") if space or joined else piece
         try:

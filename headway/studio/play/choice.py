@@ -1,4 +1,4 @@
-"""The models to choose from: runs, models in packages, models of the hub that are on this disk, presets. No torch here."""
+"""The models to choose from: runs, models in packages, models of the hub on this disk, presets. No torch here."""
 
 from __future__ import annotations
 

@@ -100,7 +100,8 @@ class Tried:
         if isinstance(value, Mapping):
             return f"echo {shlex.quote(json.dumps(value))} | {self._plain(*options)}"
         if task.takes == "table" and "\n" in str(value).strip() and any(map(str.isalpha, str(value))):
-            return f"printf '%s\\n' {shlex.quote(str(value).strip())} > series.csv\n{self._plain('--file', 'series.csv', *options)}"
+            written = f"printf '%s\\n' {shlex.quote(str(value).strip())} > series.csv"
+            return f"{written}\n{self._plain('--file', 'series.csv', *options)}"
         lines = str(value).splitlines() if self._several(task) else [str(value)]
         return self._plain(*options, *(["--"] if str(value).startswith("-") else []), *lines)
 
@@ -124,7 +125,7 @@ class Tried:
         if self.kind == "beams":
             return f"{head}for text, score in model.beams({self.text!r}{more}):\n    print(score, text)\n"
         if self.kind == "generate":
-            return f"{head}for piece in model.stream({self.text!r}{more}):\n    print(piece, end=\"\", flush=True)\n"
+            return f'{head}for piece in model.stream({self.text!r}{more}):\n    print(piece, end="", flush=True)\n'
         return f"{head}print(model.chat({[dict(each) for each in self.messages]!r}{more}))\n"
 
     def _task_python(self, task: Task) -> str:
@@ -133,11 +134,15 @@ class Tried:
         options.pop("guidance", None)
         words = "".join(f", {name}={value!r}" for name, value in {"task": task.name, **options}.items())
         if "class" in task.options:
-            asked = {"class": form.get("input")} | {n: form[n] for n in ("seed", "steps", "guidance") if n in form}
-            raws = f"[{asked!r} | {{'number': number}} for number in range({form.get('count', 1)})]"
+            raws = f"[{self._asked()!r} | {{'number': number}} for number in range({form.get('count', 1)})]"
             save = "    open(f\"{found['class']}-{found['number']}.png\", 'wb').write(base64.b64decode(found['png']))\n"
             return f"import base64\n\nfor found in model.predict({raws}{words}):\n{save}"
         return f"print(model.predict({self._raw(task)!r}{words}))\n"
+
+    def _asked(self) -> Json:
+        """What to draw, without the number of the image."""
+        more = {name: self.form[name] for name in ("seed", "steps", "guidance") if name in self.form}
+        return {"class": self.form.get("input"), **more}
 
     def _raw(self, task: Task) -> Any:
         """The input as Python and a request have it."""
@@ -162,7 +167,8 @@ class Tried:
         other = [name for name in self.settings if name not in SERVED]
         note = f"# the server has no setting {', '.join(other)}\n" if other else ""
         if self.kind == "chat":
-            found = Example("chat", "/v1/chat/completions", {**body, "messages": [dict(each) for each in self.messages]})
+            body["messages"] = [dict(each) for each in self.messages]
+            found = Example("chat", "/v1/chat/completions", body)
         elif self.kind == "score":
             scored = {"prompt": self.text, "max_tokens": 0, "echo": True, "logprobs": 5}
             found = Example("complete", "/v1/completions", {**body, **scored})
@@ -173,10 +179,7 @@ class Tried:
     def _task_curl(self, task: Task) -> str:
         body: Json = {"model": self.served, "task": task.verb or task.name}
         if "class" in task.options:
-            asked = {name: self.form[name] for name in ("seed", "steps", "guidance") if name in self.form}
-            body["input"] = [
-                {"class": self.form.get("input"), "number": number, **asked} for number in range(self.form.get("count", 1))
-            ]
+            body["input"] = [self._asked() | {"number": number} for number in range(self.form.get("count", 1))]
         else:
             body["input"] = self._raw(task)
         if "labels" in self.form:

@@ -1,4 +1,4 @@
-"""What a model is and what one can do with it: facts, and a form for each thing it does. The registry knows the tasks."""
+"""What a model is, and what one can do with it: facts, and a form for each task that the registry finds for it."""
 
 from __future__ import annotations
 

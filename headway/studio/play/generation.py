@@ -1,4 +1,4 @@
-"""Generation for the page: token by token with what else was likely; the tree of a beam search; the tokens of a text."""
+"""Generation for the page: token by token with what else was likely; trees of beam searches; tokens of a text."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Play:
     def spelling(self) -> TokenSpelling:
         return TokenSpelling(self.tokenizer)
 
-    def prompt(self, text: str | None, messages: Sequence[Mapping[str, Any]] | None, ids: Sequence[int]) -> list[int]:
+    def prompt(self, text: str | None, messages: Sequence[Json] | None, ids: Sequence[int]) -> list[int]:
         """The ids of a text, of a conversation, or as they are: a fork goes on from tokens."""
         if ids:
             size = self.bundle.model.lm.vocab
@@ -47,7 +47,7 @@ class Play:
         return self.bundle.prompts.text(text or "") if messages is None else self.bundle.prompts.chat(messages)
 
     def generate(self, ids: list[int], forced: int | None, sampling: Sampling) -> Generator[Json | None, None, None]:
-        """Events: the prompt, each token, why it ends. The model is used by one page at a time; None: it still waits."""
+        """Events: the prompt, each token, why it ends; None while another request uses the model."""
         while not self.lock.acquire(timeout=TURN):
             yield None
         try:

@@ -1,4 +1,4 @@
-"""Predictions for the page: a filled form to examples, predictions as plain values, and pictures where a task has them."""
+"""Predictions for the page: a filled form to examples, predictions as plain values, pictures if a task has them."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ import { get, post } from "../api.js";
 import { h, fill, count, empty, number, problem, style } from "../dom.js";
 import { beamTree } from "../parts/beams.js";
 import { copies } from "../parts/copies.js";
-import { form } from "../parts/form.js";
+import { form } from "../parts/fields.js";
 import { output } from "../parts/output.js";
 import { picker } from "../parts/picker.js";
 import { results } from "../parts/results.js";
