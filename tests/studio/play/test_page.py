@@ -99,7 +99,7 @@ def test_a_person_chats(playing: RunningStudio, page: Any) -> None:
 @pytest.mark.parametrize(("model", "shown"), [("classify-0001", "negative"), ("images-0001", "where it looked")])
 def test_a_person_runs_a_task(model: str, shown: str, playing: RunningStudio, page: Any) -> None:
     open_page(page, playing)
-    page.get_by_role("combobox", name="Model").fill(model[:6])
+    page.get_by_role("combobox", name="Model").fill(model[:8])
     page.wait_for_function("document.querySelectorAll('[role=option]').length === 1")
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
