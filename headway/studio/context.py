@@ -25,7 +25,7 @@ class Studio:
     def __init__(self, runs: Path, token: str, state: Path) -> None:
         self.runs, self.token, self.state = runs, token, state
         self.jobs = Jobs(state)
-        self.models = Models()
+        self.models = Models(runs)
 
     def run_folder(self, name: str) -> Path:
         """The folder of a run by its full name; nothing outside the folder of runs can be named."""
@@ -54,19 +54,23 @@ class Studio:
 class Models:
     """The models that pages use, loaded once. One thread at a time uses a model."""
 
-    def __init__(self) -> None:
+    def __init__(self, runs: Path) -> None:
+        self.runs = runs
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, tuple[Bundle, threading.Lock]] = OrderedDict()
 
     def get(self, name: str) -> tuple[Bundle, threading.Lock]:
-        """A model by run, folder or hub id, and the lock under which to use it."""
+        """A model by run, folder, preset or hub id, and the lock under which to use it. Nothing is downloaded."""
         from headway.api.bundle import load
+        from headway.config.presets import PRESETS
+        from headway.hub.download import resolve
 
         with self._lock:
             if name not in self._kept:
+                place = name if name in PRESETS else resolve(name, local=True, out=self.runs)
                 while len(self._kept) >= MODELS:
                     self._kept.popitem(last=False)
-                self._kept[name] = load(name), threading.Lock()
+                self._kept[name] = load(place), threading.Lock()
             self._kept.move_to_end(name)
             return self._kept[name]
 
