@@ -27,7 +27,7 @@ LEVELS = (
     ("tasks",),
     ("train",),
     ("runs",),
-    ("checks", "report", "reference"),
+    ("checks", "report", "inspect", "reference"),
     ("serve",),
     ("__init__", "api"),
     ("studio",),
