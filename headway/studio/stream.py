@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator
+from contextlib import aclosing
 from typing import Any
 
 from fastapi.concurrency import run_in_threadpool
@@ -15,17 +16,18 @@ BEAT = 15.0
 """Seconds after which a silent stream says that it is alive."""
 
 
-def events(made: AsyncIterator[Any]) -> StreamingResponse:
+def events(made: AsyncGenerator[Any, None]) -> StreamingResponse:
     """A stream of values as server-sent events; None is a sign of life."""
 
     async def lines() -> AsyncIterator[str]:
-        async for value in made:
-            yield ": alive\n\n" if value is None else f"data: {json.dumps(value)}\n\n"
+        async with aclosing(made):
+            async for value in made:
+                yield ": alive\n\n" if value is None else f"data: {json.dumps(value)}\n\n"
 
     return StreamingResponse(lines(), media_type="text/event-stream")
 
 
-async def changes(look: Callable[[], Any], every: float = 1.0) -> AsyncIterator[Any]:
+async def changes(look: Callable[[], Any], every: float = 1.0) -> AsyncGenerator[Any, None]:
     """A value whenever it differs from the one before, looked at every so many seconds; it never ends by itself."""
     last: Any = object()
     told = time.monotonic()
@@ -38,3 +40,13 @@ async def changes(look: Callable[[], Any], every: float = 1.0) -> AsyncIterator[
             told = time.monotonic()
             yield None
         await asyncio.sleep(every)
+
+
+async def stepped(work: Generator[Any, None, None]) -> AsyncGenerator[Any, None]:
+    """The values of a computation, each made in a thread. A page that goes away ends it: the generator is closed."""
+    over = object()
+    try:
+        while (value := await run_in_threadpool(next, work, over)) is not over:
+            yield value
+    finally:
+        work.close()

@@ -40,6 +40,12 @@ export function fill(made, ...children) {
   return made;
 }
 
+/** Link a page's own style sheet, once: style("tokens") is files/pages/tokens.css. */
+export function style(name) {
+  const href = `/files/pages/${name}.css`;
+  if (!document.querySelector(`link[href="${href}"]`)) document.head.append(h("link", { rel: "stylesheet", href }));
+}
+
 /** A labelled field: h.label around a control, with an explanation below it. */
 export function field(label, control, help = "") {
   control.id ||= "f" + Math.random().toString(36).slice(2, 9);
