@@ -27,7 +27,7 @@ def _environment() -> Environment:
     )
     script = script_text()
     made.globals |= {
-        "style": Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),
+        "style": Markup((TEMPLATES / "page.css").read_text(encoding="utf-8") + style_text()),
         "script": Markup(script),
         "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
     }
@@ -35,8 +35,14 @@ def _environment() -> Environment:
 
 
 @cache
+def style_text() -> str:
+    """The style of charts, in reports and in the studio."""
+    return (TEMPLATES / "charts.css").read_text(encoding="utf-8")
+
+
+@cache
 def script_text() -> str:
-    """The only script that a page's Content-Security-Policy allows."""
+    """The module of charts, in reports and in the studio; the only script that a page's policy allows."""
     return (TEMPLATES / "charts.js").read_text(encoding="utf-8")
 
 

@@ -17,7 +17,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from headway.errors import HeadwayError, NotFoundError
-from headway.report.page import script_text
+from headway.report.page import script_text, style_text
 from headway.resources import as_headway_error
 from headway.serve.errors import ApiError
 from headway.studio.context import Studio
@@ -27,6 +27,8 @@ from headway.version import __version__
 
 FILES = Path(__file__).with_name("files")
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+SHARED = {"chart.js": script_text, "chart.css": style_text}
+"""The charts, which reports hold too."""
 STATUS = {3: 400, 4: 400, 5: 404, 6: 502, 7: 507, 8: 409, 9: 409}
 """Exit code of an error → HTTP status."""
 ROUTERS = tuple(page.router for page in (runs, run, compare, new, data, playground, xray, tokens, learn))
@@ -72,8 +74,8 @@ def _known() -> frozenset[str]:
 
 
 def _read(name: str) -> bytes | None:
-    if name == "chart.js":  # the one chart module, which reports hold too
-        return script_text().encode()
+    if name in SHARED:
+        return SHARED[name]().encode()
     return (FILES / name).read_bytes() if name in _known() else None
 
 
