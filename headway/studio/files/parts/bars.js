@@ -1,7 +1,7 @@
 // Bars of probabilities: what a model says, alone or before and after a change.
 
 import { h } from "../dom.js";
-import { seen } from "./tokens.js";
+import { seen } from "./labels.js";
 
 export const percent = p => p >= 0.9995 ? "100 %" : (100 * p).toFixed(p >= 0.1 ? 0 : p >= 0.001 ? 1 : 2) + " %";
 
@@ -12,7 +12,7 @@ export function bars(rows, { title = "", plain = false, onpick = null } = {}) {
   const say = plain ? v => v.toPrecision(3) : percent;
   const bar = (v, look) => h("span", { class: "bar " + look }, h("i", { style: { width: 100 * Math.min(1, Math.abs(v) / most) + "%" } }),
     h("b", {}, say(v)));
-  return h("div", { class: "bars" + (two ? " two" : "") }, title && h("h3", {}, title),
+  return h("div", { class: "x-bars" + (two ? " two" : "") }, title && h("h3", {}, title),
     two && h("p", { class: "soft" }, h("span", { class: "key before" }, "before"), " ", h("span", { class: "key after" }, "after")),
     h("ol", {}, rows.map(row => h("li", {},
       onpick ? h("button", { class: "quiet answer", onclick: () => onpick(row) }, seen(row.label)) : h("span", { class: "answer" }, seen(row.label)),

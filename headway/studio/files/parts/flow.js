@@ -1,7 +1,7 @@
 // The flow of a model: a lane for each token, a band for each layer, drawn to the true norms of this input.
 
 import { h, number, svg } from "../dom.js";
-import { brief } from "./tokens.js";
+import { brief } from "./labels.js";
 import { colour, css } from "./maps.js";
 
 const ROW = 26, TOP = 46, LABEL = 118, STRIP = 84, LANES = 40;
@@ -11,11 +11,11 @@ const BRANCHES = { attention: ["attention", "--accent"], cross: ["attention to t
  * seen: one kind of a pass (tokens, layers, heads, norms, causal). looks: (L, S), where the picked position looks.
  * Returns an element; picking a token or a layer calls back.
  */
-export function flow(seen, { name, position, layer, looks, embeddings, entry, exit, onposition, onlayer }) {
+export function flow(seen, { name, room = 760, position, layer, looks, embeddings, entry, exit, onposition, onlayer }) {
   const first = position < LANES ? 0 : Math.min(position - LANES / 2, seen.tokens.length - LANES);
   const tokens = seen.tokens.slice(first, first + LANES), layers = seen.layers;
   const branches = Object.keys(BRANCHES).filter(key => seen.norms[key]);
-  const band = Math.max(26 + 16 * branches.length, Math.min(190, (760 - LABEL - STRIP) / layers)), gap = Math.max(8, Math.min(26, band / 5));
+  const share = (room - LABEL - STRIP - 80) / layers, band = Math.max(26 + 16 * branches.length, Math.min(240, share * 0.8)), gap = Math.max(8, Math.min(60, share * 0.2));
   const start = LABEL + STRIP + 22, x = i => start + i * (band + gap), y = i => TOP + (i - first) * ROW + ROW / 2;
   const width = x(layers) + 52, height = TOP + tokens.length * ROW + 8;
   const thick = thickness(seen.norms.residual);

@@ -12,9 +12,9 @@ export const brief = (label, most = 12) => { const all = [...seen(label)]; retur
 
 /** A row of tokens as buttons. Arrow keys go from one to the next. */
 export function tokenRow(tokens, { picked = null, onpick, label, shades = null }) {
-  const made = h("div", { class: "tokens", role: "group", "aria-label": label });
+  const made = h("div", { class: "x-tokens", role: "group", "aria-label": label });
   const buttons = tokens.map((token, i) => h("button", {
-    class: "token" + (token.special ? " special" : ""), "aria-pressed": String(i === picked), tabindex: i === (picked ?? 0) ? "0" : "-1",
+    class: "x-token" + (token.special ? " special" : ""), "aria-pressed": String(i === picked), tabindex: i === (picked ?? 0) ? "0" : "-1",
     title: token.id === null || token.id === undefined ? "" : "token " + token.id, style: shades ? shades[i] : {},
     onclick: () => onpick(i) }, seen(token.label)));
   made.append(...buttons);
