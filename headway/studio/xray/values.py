@@ -44,6 +44,17 @@ def pass_values(seen: Pass) -> dict[str, Any]:
         answers = seen.predictions(ANSWERS)
         found["head"] = seen.readout.head
         found["predictions"] = [[answer.to_dict() for answer in row] for row in answers]
+        found["next"] = _next_tokens(seen)
+    return found
+
+
+def _next_tokens(seen: Pass) -> list[float] | None:
+    """The probability that a causal model gives to each token that does come next."""
+    ids = [token.id for token in seen.tokens]
+    if seen.require_readout().head != "lm" or not seen.part().config.causal or None in ids:
+        return None
+    chances = seen.require_readout().chances(seen.logits())
+    found: list[float] = short(chances[:-1].gather(1, torch.tensor(ids[1:], device=chances.device)[:, None])[:, 0], 6)
     return found
 
 

@@ -150,8 +150,8 @@ class Xray {
     const drawn = flow(info, { name: kind, room: this.view.clientWidth - (output ? 340 : 0), position: at.position, layer: at.layer, looks: this.info().cross ? null : looks, embeddings, entry: front?.vocab ? `${count(front.vocab)} → ${stack.d_model}` : stack ? "→ " + stack.d_model : "",
       exit: head && output ? "→ " + count(head.answers) : "", onposition: position => this.set({ position }), onlayer: layer => this.set({ layer: layer === at.layer ? null : layer, head: null, query: null, key: null }) });
     if (output) this.effect.update(pass, this.changes.list, this.place());
-    return h("div", { class: "x-flow" }, h("div", { class: "x-main" }, drawn, h("p", { class: "soft x-legend" }, h("span", { class: "key stream" }, "residual stream, as thick as it is long"), h("span", { class: "key attention" }, "what attention adds"),
-      h("span", { class: "key ffn" }, "what feed-forward adds"), "Pick a token to see where it looks; pick a layer to look inside.")),
+    return h("div", { class: "x-flow" }, h("div", { class: "x-main" }, drawn, h("p", { class: "soft x-legend" }, h("span", { class: "x-key stream" }, "residual stream, as thick as it is long"), h("span", { class: "x-key attention" }, "what attention adds"),
+      h("span", { class: "x-key ffn" }, "what feed-forward adds"), "Pick a token to see where it looks; pick a layer to look inside.")),
     output && h("aside", { class: "x-says" }, h("h3", {}, pass.head === "lm" ? "Next after " : "Answer", pass.head === "lm" && h("code", {}, seen(info.tokens[at.position].label))), this.effect.node, this.speaks()));
   }
 

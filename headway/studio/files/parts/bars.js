@@ -13,7 +13,7 @@ export function bars(rows, { title = "", plain = false, onpick = null } = {}) {
   const bar = (v, look) => h("span", { class: "bar " + look }, h("i", { style: { width: 100 * Math.min(1, Math.abs(v) / most) + "%" } }),
     h("b", {}, say(v)));
   return h("div", { class: "x-bars" + (two ? " two" : "") }, title && h("h3", {}, title),
-    two && h("p", { class: "soft" }, h("span", { class: "key before" }, "before"), " ", h("span", { class: "key after" }, "after")),
+    two && h("p", { class: "soft" }, h("span", { class: "x-key before" }, "before"), " ", h("span", { class: "x-key after" }, "after")),
     h("ol", {}, rows.map(row => h("li", {},
       onpick ? h("button", { class: "quiet answer", onclick: () => onpick(row) }, seen(row.label)) : h("span", { class: "answer" }, seen(row.label)),
       two ? h("span", { class: "pair" }, bar(row.before, "before"), bar(row.after, "after")) : bar(row.probability, "now")))));
