@@ -18,7 +18,7 @@ from torch import Tensor
 from headway.config.model import FramesConfig, PatchesConfig, TokensConfig
 from headway.errors import ConfigError, DataError
 from headway.inspect.patching import place_of, repeated
-from headway.inspect.reading import Reading, Token
+from headway.inspect.reading.base import Reading, Token
 from headway.inspect.trace import DIGITS, array
 from headway.model.embed import TokenEmbedding
 
@@ -198,7 +198,7 @@ class _Path:
             high, wide = front.patch_shape
             x = x[:, : x.shape[1] // high * high, : x.shape[2] // wide * wide]
             flat = x.unflatten(2, (-1, wide)).unflatten(1, (-1, high)).sum((0, 2, 4)).flatten()
-            return tokens[len(tokens) - len(flat) :], array(flat)
+            return tokens[front.leading : front.leading + len(flat)], array(flat)
         if isinstance(front, FramesConfig):
             return tokens, array(x.sum(0)[: 2 * len(tokens)].unflatten(0, (-1, 2)).sum(1))
         flat = x.flatten(1).sum(1) if x.ndim > 1 else x

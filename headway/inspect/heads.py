@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.inspect.reading import Grid, Token
+from headway.inspect.reading.base import Grid, Token
 
 Maps = NDArray[np.float32]
 
@@ -63,6 +63,8 @@ def head_stats(
     entropy = -(maps * np.log(np.clip(maps, 1e-12, None))).sum(-1)  # L H T
     visible = (maps.max((0, 1)) > 0).sum(-1)  # T
     masks = key_masks(queries, keys, own)
+    if grid is not None:  # the patch before another one in the row is not before it in any other sense
+        masks = {name: mask for name, mask in masks.items() if name not in ("previous", "next")}
     apart = distances(len(queries), len(keys), grid) if own else None
     found: list[HeadStats] = []
     for layer, head in np.ndindex(*maps.shape[:2]):

@@ -34,6 +34,11 @@ class Part:
     def layers(self) -> int:
         return len(self.stack.blocks)
 
+    @property
+    def stack_kind(self) -> str:
+        """The kind of the stack itself: of cross-attention, that of the decoder."""
+        return self.path.rpartition(".")[0] or self.path
+
     def block(self, layer: int) -> Block:
         """A layer, counted from 0."""
         if not 0 <= layer < self.layers:

@@ -17,7 +17,7 @@ from torch import Tensor
 from headway.errors import DataError
 from headway.inspect.changes import edit_input, edit_output, head_columns, head_name
 from headway.inspect.parts import Part
-from headway.inspect.reading import Reading, Token
+from headway.inspect.reading.base import Reading, Token
 from headway.inspect.trace import DIGITS, Pass
 from headway.model.model import evaluating
 

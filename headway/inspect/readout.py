@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from headway.errors import DataError, nearest
-from headway.inspect.reading import label_of
+from headway.inspect.reading.text import label_of
 from headway.model.model import Model
 from headway.tasks.predictor import Loaded
 

@@ -14,15 +14,18 @@ from headway.inspect.attribution import Attribution, Method, attribute
 from headway.inspect.capture import capture
 from headway.inspect.changes import Change, changed, head_name
 from headway.inspect.heads import Maps
-from headway.inspect.overview import overview
-from headway.inspect.parts import parts_of
+from headway.inspect.parts import chosen_part, parts_of
 from headway.inspect.patching import Metric, Patching, patch_maps
-from headway.inspect.reading import Reading, read_input
+from headway.inspect.reading.base import Reading
+from headway.inspect.reading.inputs import read_input
 from headway.inspect.readout import Readout, readout_of
 from headway.inspect.trace import DIGITS, Pass, array
+from headway.inspect.weights.embeddings import EmbeddingMap, embedding_map, neighbours, positions
+from headway.inspect.weights.overview import front_of, overview
 from headway.model.attention import Hook
 from headway.model.model import Output, evaluating
 from headway.tasks.predictor import Loaded
+from headway.tasks.word2vec.search import Neighbour
 
 
 class Session:
@@ -54,16 +57,16 @@ class Session:
         def hook(name: str, make: Callable[..., Tensor]) -> None:
             own[name] = make
 
+        reached = {kind: part for kind, part in self.parts.items() if reading.reaches(part.stack_kind)}
         with (
             evaluating(self.model),
-            changed(self.parts, changes),
+            changed(reached, changes),
             capture(self.model, self._names()) as seen,
         ):
             output = self.forward(reading, hook)
-        used = {kind: part for kind, part in self.parts.items() if part.name(0) in seen}
         return Pass(
             reading=reading,
-            parts=used,
+            parts=reached,
             output=output,
             activations=seen,
             own=own,
@@ -141,6 +144,19 @@ class Session:
             raise DataError("D001", f"no token of {text[:60]!r} stands for the word {word!r}")
         return seen.residual(kind)[:, places].mean(1)
 
+    def neighbours(self, word: str, k: int = 10) -> list[Neighbour]:
+        """The tokens whose vectors are nearest to that of a word."""
+        return neighbours(self.loaded, word, k)
+
+    def embedding_map(self, words: Sequence[str] = ()) -> EmbeddingMap:
+        """Words, by default the first of the vocabulary, in the two dimensions in which their vectors differ most."""
+        return embedding_map(self.loaded, words)
+
+    def positions(self, kind: str = "") -> dict[str, Any]:
+        """How a stack knows of positions: cosines of their vectors, wavelengths, slopes, or a learned bias."""
+        part = chosen_part(self.parts, kind)
+        return positions(part, front_of(self.model, part))
+
     def require_readout(self) -> Readout:
         """The head whose answers can be shown."""
         if self.readout is None:
@@ -159,5 +175,7 @@ class Session:
             for layer in range(part.layers):
                 names += [part.name(layer), part.name(layer, "ffn"), part.name(layer, "attention.out")]
                 names.append(head_name(part, layer))
+                if hasattr(part.block(layer).ffn, "down"):
+                    names.append(f"{part.name(layer, 'ffn.down')}.input")
             names.append(f"{part.name(0)}.input")
         return names

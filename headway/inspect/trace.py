@@ -19,7 +19,7 @@ from headway.errors import DataError
 from headway.inspect.changes import Change, checked_position, head_columns
 from headway.inspect.heads import HeadStats, Maps, head_stats, receptive_field, rollout
 from headway.inspect.parts import Part, chosen_part
-from headway.inspect.reading import Grid, Reading, Token
+from headway.inspect.reading.base import Grid, Reading, Token
 from headway.inspect.readout import Answer, Readout
 from headway.model.model import Output
 
@@ -69,7 +69,7 @@ class Pass:
     def tokens_of(self, kind: str = "") -> tuple[Token, ...]:
         """What stands at the positions of a stack, which are the queries of its attention."""
         part = self.part(kind)
-        return self._named(part.path, self.residual(part.kind).shape[1])
+        return self._named(part.stack_kind, self.residual(part.kind).shape[1])
 
     def keys_of(self, kind: str = "") -> tuple[Token, ...]:
         """What stands at the keys of a kind of attention: for cross-attention, the positions of the other stack."""
@@ -77,17 +77,15 @@ class Pass:
         if not part.cross:
             return self.tokens_of(kind)
         others = [other for other in self.parts.values() if other.path != part.path]
-        return self._named(others[-1].path, self.attention(part.kind, 0, 0).shape[1])
+        return self._named(others[-1].stack_kind, self.attention(part.kind, 0, 0).shape[1])
 
-    def _named(self, path: str, count: int) -> tuple[Token, ...]:
-        kind = path.rpartition(".")[0] or path
+    def _named(self, kind: str, count: int) -> tuple[Token, ...]:
         tokens = self.reading.of(kind)
         return tokens if len(tokens) == count else tuple(Token(label=str(i)) for i in range(count))
 
     def grid(self, kind: str = "") -> Grid | None:
         """How the positions of a stack form a picture; None if they do not."""
-        path = self.part(kind).path
-        return self.reading.grids.get(path.rpartition(".")[0] or path, self.reading.grids.get(""))
+        return self.reading.grids.get(self.part(kind).stack_kind)
 
     # --- attention
 
@@ -226,6 +224,14 @@ class Pass:
             raise DataError("D001", "the model gives vectors: it has no head whose answers could be shown")
         return self.readout
 
+    def probabilities(self) -> list[float | None]:
+        """How likely the model found each token, given those before it; None for the first, and for other models."""
+        if self.readout is None or self.readout.head != "lm" or not self.part().config.causal:
+            return [None] * len(self.tokens)
+        chances = self.readout.chances(self.logits())
+        ids = [token.id or 0 for token in self.tokens]
+        return [None, *(float(chances[i, later]) for i, later in enumerate(ids[1:]))]
+
     # --- JSON
 
     def to_dict(self, *, k: int = 5, maps: bool = True) -> dict[str, Any]:
@@ -239,6 +245,7 @@ class Pass:
         }
         if self.readout is not None:
             found["head"] = self.readout.head
+            found["probabilities"] = [None if p is None else round(p, DIGITS) for p in self.probabilities()]
             found["predictions"] = answers_dict(self.predictions(k))
             found["lens"] = [answers_dict(layer) for layer in self.lens(min(k, 3))]
         return found

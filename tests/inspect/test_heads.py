@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headway.inspect.heads import Maps, distances, head_stats, receptive_field, rollout
-from headway.inspect.reading import Grid, Token
+from headway.inspect.reading.base import Grid, Token
 
 SIZE = 6
 IDS = [7, 1, 2, 1, 3, 9]

@@ -8,7 +8,7 @@ from typing import Any
 from torch import nn
 
 from headway.config.model import StackConfig
-from headway.inspect.parts import parts_of
+from headway.inspect.parts import Part, parts_of
 from headway.model.heads import HEADS
 from headway.model.model import Model
 
@@ -18,14 +18,11 @@ def overview(model: Model) -> dict[str, Any]:
     config = model.config
     stacks = {part.path: part for part in parts_of(model).values() if not part.cross}
     found: list[dict[str, Any]] = []
-    for path, part in stacks.items():
-        tower, _, name = path.rpartition(".")
-        side = "source" if name == "encoder" else "target"
-        within = getattr(config, tower, config) if tower else config
-        front = getattr(within, side, None)
-        module = model.get_submodule(tower) if tower else model
-        if front is not None and getattr(module, side, None) is not None:
-            found.append({"part": "front", "of": part.kind, **front_facts(front), **_size(getattr(module, side))})
+    for part in stacks.values():
+        front = front_of(model, part)
+        if front is not None:
+            facts = front_facts(front.config) if hasattr(front, "config") else {}
+            found.append({"part": "front", "of": part.kind, **facts, **_size(front)})
         found.append({"part": "stack", "of": part.kind, **stack_facts(part.config), **_size(part.stack)})
     found += _heads(model)
     return {
@@ -38,9 +35,17 @@ def overview(model: Model) -> dict[str, Any]:
     }
 
 
+def front_of(model: Model, part: Part) -> nn.Module | None:
+    """The front end of a stack; None if it stands elsewhere, as in a model of images with sounds."""
+    tower, _, name = part.path.rpartition(".")
+    module = model.get_submodule(tower) if tower else model
+    front: nn.Module | None = getattr(module, {"encoder": "source", "decoder": "target"}.get(name, ""), None)
+    return front
+
+
 def front_facts(front: Any) -> dict[str, Any]:
     """What a front end makes vectors of."""
-    kind = getattr(front, "kind", type(front).__name__.removesuffix("Config").lower())
+    kind = getattr(front, "kind", type(front).__name__.removesuffix("Config").lower())  # of a graph: nodes
     found: dict[str, Any] = {"reads": kind}
     if kind == "tokens":
         found |= {"vocab": front.vocab, "segments": front.segments, "scale": front.scale, "norm": front.norm}

@@ -1,13 +1,11 @@
-"""Inputs as a model reads them: the arguments of its forward pass, and what stands at each position of each stack."""
+"""Texts as a model reads them: tokens of one text or two, and what the decoder of an encoder–decoder reads."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from headway.config.model import ModelConfig, TokensConfig
 from headway.data.prompts import start_token
@@ -15,65 +13,14 @@ from headway.data.tokenizers.tokenizer import Encoded, Tokenizer
 from headway.errors import DataError
 from headway.generate.decode import Sampling, decode
 from headway.generate.protocol import Source
+from headway.inspect.reading.base import Reading, Token
 from headway.model.model import Model
 from headway.tasks.predictor import Loaded
-
-Medium = Literal["text", "image", "sound", "series", "graph", "image with sound"]
 
 WRITTEN = 48
 """The most tokens that an encoder–decoder generates, where nobody says what it should read as its output."""
 BLANK = "[MASK]"
 """How a blank may be written, whatever the tokenizer calls it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Token:
-    """What stands at one position: a token of a text, a patch, a frame, a node."""
-
-    label: str
-    """As people read it."""
-    id: int | None = None
-    special: bool = False
-    """Whether it separates or surrounds, and is no part of the input: [CLS], <s>, the class token."""
-    span: tuple[int, int] = (0, 0)
-    """Its characters in the text; the same numbers twice for what is no part of it."""
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"label": self.label, "id": self.id, "special": self.special, "span": list(self.span)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Grid:
-    """Positions that form a picture: patches of an image, or of a spectrogram."""
-
-    rows: int
-    columns: int
-    leading: int
-    """Positions before the first patch."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reading:
-    """One input, ready for the model."""
-
-    medium: Medium
-    text: str
-    """What the input is called: the text itself, or the name of a file."""
-    args: tuple[Tensor, ...]
-    more: Mapping[str, Any] = field(default_factory=dict)
-    """Further arguments of the forward pass, by name."""
-    tokens: Mapping[str, tuple[Token, ...]]
-    """By the kind of the stack, or under the empty name for the only one."""
-    grids: Mapping[str, Grid] = field(default_factory=dict)
-    target: str = ""
-    """What the decoder of an encoder–decoder reads."""
-    blank: int | None = None
-    """The token that stands for a word to be filled in."""
-    said: Mapping[str, Any] = field(default_factory=dict)
-    """What the model's task says of the input, where that is no text."""
-
-    def of(self, kind: str) -> tuple[Token, ...]:
-        return self.tokens.get(kind, self.tokens.get("", ()))
 
 
 def read_text(loaded: Loaded, text: str, pair: str | None, target: str | None) -> Reading:
@@ -132,13 +79,13 @@ def written(loaded: Loaded, reading: Reading, target: str | None) -> Reading:
     decoder = torch.tensor([read], device=next(model.parameters()).device)
     args, tokens = (reading.args[0], decoder), {**reading.tokens, "decoder": tokens_of(tokenizer, read)}
     shown = tokenizer.decode(ids) if target is None else target
-    return Reading(**{**vars(reading), "args": args, "tokens": tokens, "target": shown})
+    return replace(reading, args=args, tokens=tokens, target=shown)
 
 
 def _generated(model: Model, reading: Reading) -> list[int]:
     """Tokens that the model generates, each the likeliest one."""
     greedy = Sampling(temperature=0.0, max_tokens=WRITTEN)
-    pieces = decode(model, None, greedy, source=Source(reading.args[0]))
+    pieces = decode(model, None, greedy, source=Source(reading.args[0], reading.more.get("attention_mask")))
     return [piece.token for piece in pieces if piece.token is not None]
 
 
@@ -162,15 +109,3 @@ def label_of(decode: Callable[[Sequence[int]], str], i: int, piece: str) -> str:
     if not text or "\N{REPLACEMENT CHARACTER}" in text:
         return piece or f"#{i}"
     return f" {text}" if piece[:1] == "▁" and text[0] != " " else text
-
-
-def read_input(loaded: Loaded, given: Any, target: str | None = None) -> Reading:
-    """An input of any kind, as the model reads it."""
-    pair = given if isinstance(given, tuple) and len(given) == 2 and all(isinstance(x, str) for x in given) else None
-    text, second = pair or (given, None)
-    front = loaded.model.config.source or loaded.model.config.output_front
-    if getattr(front, "kind", "") != "tokens":
-        raise DataError("D001", f"{loaded.name} does not read texts")
-    if not isinstance(text, str):
-        raise DataError("D001", f"the input is of type {type(text).__name__}, the model reads texts", 'give "a text"')
-    return read_text(loaded, text, second, target)

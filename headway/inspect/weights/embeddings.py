@@ -1,0 +1,130 @@
+"""Embeddings of a model: neighbours of a word, a map of words in two dimensions, and what positions look like.
+
+Letters: V tokens, N words or positions, M width of the model, H heads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from headway.config.model import TokensConfig
+from headway.errors import DataError
+from headway.inspect.parts import Part
+from headway.inspect.reading.text import label_of
+from headway.inspect.trace import rounded
+from headway.model.embed import PatchEmbedding, Positions, TokenEmbedding
+from headway.model.positions import alibi_slopes
+from headway.tasks.predictor import DIGITS, Loaded
+from headway.tasks.word2vec.map import flattened
+from headway.tasks.word2vec.search import Neighbour
+
+WORDS, LETTERS = 150, 2
+"""Words of a map where nobody names them: whole words of so many letters at least, from the front of the vocabulary."""
+POSITIONS = 256
+"""The most positions that are compared with each other."""
+FAR = 128
+"""The largest distance at which a learned bias is shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingMap:
+    """Words at the two directions in which their vectors differ most (PCA)."""
+
+    words: tuple[str, ...]
+    points: Tensor
+    """(N, 2)"""
+    share: float
+    """Of the variance, which these two directions hold."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"words": list(self.words), "points": rounded(self.points), "share": round(self.share, DIGITS)}
+
+
+def token_vectors(loaded: Loaded) -> Tensor:
+    """(V, M): the vectors of all tokens that the model reads."""
+    model = loaded.model
+    for name in ("source", "target"):
+        front = getattr(model, name, None)
+        if isinstance(front, TokenEmbedding) and isinstance(front.config, TokensConfig):
+            return front.table.weight.detach()[: front.config.vocab].float()
+    raise DataError("D001", f"{loaded.name} reads no tokens, so it has no vectors of words")
+
+
+def word_vector(loaded: Loaded, vectors: Tensor, word: str) -> Tensor:
+    """(M,): the mean over the tokens of a word."""
+    ids = loaded.require_tokenizer().ids([word])[0]
+    if not ids:
+        raise DataError("D001", f"the tokenizer has no token for {word!r}")
+    return vectors[torch.tensor(ids)].mean(0)
+
+
+def neighbours(loaded: Loaded, word: str, k: int) -> list[Neighbour]:
+    """The k tokens with the highest cosine to a word, itself left out."""
+    vectors, tokenizer = token_vectors(loaded), loaded.require_tokenizer()
+    cosines = F.cosine_similarity(vectors, word_vector(loaded, vectors, word)[None])
+    own = tokenizer.ids([word])[0]
+    if len(own) == 1:
+        cosines[own[0]] = -torch.inf
+    best = cosines.topk(min(k, len(cosines) - len(own)))
+    return [
+        Neighbour(label_of(tokenizer.decode, i, tokenizer.pieces([i])[0]), cosine)
+        for cosine, i in zip(best.values.tolist(), best.indices.tolist(), strict=True)
+    ]
+
+
+def embedding_map(loaded: Loaded, words: Sequence[str]) -> EmbeddingMap:
+    """A map of these words; without any, of the first whole words of the vocabulary."""
+    vectors, tokenizer = token_vectors(loaded), loaded.require_tokenizer()
+    if words:
+        chosen, rows = list(words), torch.stack([word_vector(loaded, vectors, word) for word in words])
+    else:
+        pieces = tokenizer.pieces(range(len(vectors)))
+        plain = [(i, piece.lstrip("Ġ▁")) for i, piece in enumerate(pieces)]
+        found = [(i, word) for i, word in plain if word.isalpha() and len(word) >= LETTERS] or plain
+        chosen, rows = [word for _, word in found[:WORDS]], vectors[torch.tensor([i for i, _ in found[:WORDS]])]
+    if len(chosen) < 2:
+        raise DataError("D001", "a map needs two words or more")
+    points, share = flattened(rows)
+    return EmbeddingMap(words=tuple(chosen), points=points, share=share)
+
+
+def positions(part: Part, front: Any) -> dict[str, Any]:
+    """How a stack knows of positions, as numbers for a picture."""
+    config, relative = part.config, part.stack.relative
+    vectors = position_vectors(front)
+    if vectors is not None:
+        cosines = F.cosine_similarity(vectors[:, None], vectors[None], dim=-1)
+        return {"kind": "vectors", "cosines": rounded(cosines), "norms": rounded(vectors.norm(dim=1))}
+    if config.rope is not None:
+        pairs = torch.arange(0, max(2, config.rope.rotated(config.head_width)), 2) / config.rope.rotated(
+            config.head_width
+        )
+        return {"kind": "rotary", "wavelengths": rounded(2 * torch.pi * config.rope.theta**pairs)}
+    if config.alibi:
+        return {"kind": "alibi", "slopes": alibi_slopes(config.n_heads)}
+    if relative is not None:
+        apart = torch.arange(-FAR, 1 if config.causal else FAR + 1, device=relative.table.weight.device)
+        bias = relative(torch.zeros_like(apart[:1])[None], apart[None])[0, :, 0].detach()
+        return {"kind": "relative", "distances": apart.tolist(), "bias": rounded(bias)}
+    return {"kind": "none"}
+
+
+def position_vectors(front: Any) -> Tensor | None:
+    """(N, M): the vectors that a front end adds; None if it adds none."""
+    own = getattr(front, "positions", None)
+    if isinstance(front, PatchEmbedding) and own is not None:
+        found: Tensor = own.detach().float()[:POSITIONS]
+        return found
+    if isinstance(own, Positions):
+        with torch.no_grad():
+            count = min(own.config.length, POSITIONS)
+            device = next(front.parameters()).device
+            vectors: Tensor = own(torch.arange(count, device=device)).float()
+        return vectors
+    return None
