@@ -120,6 +120,8 @@ class Task(ABC):
     """Ways to write a result that `headway run --format` and the server offer: name → a function of its dictionary."""
     second: ClassVar[str] = ""
     """The field that brings an input a second text: pair or context."""
+    joined: ClassVar[Kind | Literal[""]] = ""
+    """The kind of a second input that each example has beside the first: {"input": {"image": …, "sound": …}}."""
     generates: ClassVar[bool] = False
     """Whether its models continue a text: `headway run` then streams, and the server has /v1/completions."""
     evaluates: ClassVar[bool] = True

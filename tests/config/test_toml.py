@@ -20,8 +20,10 @@ from headway.config.model import (
     ConditionConfig,
     DenoiseHeadConfig,
     DistillConfig,
+    ExpertsConfig,
     FramesConfig,
     InitConfig,
+    LayerConfig,
     LMHeadConfig,
     ModelConfig,
     PatchesConfig,
@@ -498,6 +500,39 @@ CONTRADICTIONS: dict[str, tuple[Any, tuple[str, ...]]] = {
         lambda: ModelConfig(encoder=stack(), source=TOKENS, shared_embedding=True),
         ("shared_embedding", "front ends"),
     ),
+    "one table of two widths": (
+        lambda: ModelConfig(
+            encoder=stack(),
+            source=TOKENS,
+            decoder=stack(cross=True),
+            target=replace(TOKENS, width=4),
+            shared_embedding=True,
+        ),
+        ("shared_embedding", "width"),
+    ),
+    "parallel branches with norms after them": (
+        lambda: stack(parallel="two", norm_at="post"),
+        ("parallel = two", "norm_at = post"),
+    ),
+    "parallel branches with cross-attention": (lambda: stack(parallel="one", cross=True), ("parallel = one",)),
+    "shared weights in blocks that differ": (lambda: stack(shared=True, drop_path=0.1), ("shared", "drop_path")),
+    "a dense layer among shared experts": (
+        lambda: stack(shared=True, experts=ExpertsConfig(), pattern=(LayerConfig(), LayerConfig(dense=True))),
+        ("shared", "dense"),
+    ),
+    "windows of a stack and of its blocks": (
+        lambda: stack(window=4, pattern=(LayerConfig(window=2), LayerConfig())),
+        ("pattern", "window"),
+    ),
+    "rotary positions of an odd width in one block": (
+        lambda: stack(d_head=3, pattern=(LayerConfig(rope=RopeConfig()), LayerConfig())),
+        ("d_head = 3", "rope"),
+    ),
+    "narrow positions before every block": (
+        lambda: TokensConfig(vocab=9, width=4, positions=PositionConfig(every_layer=True)),
+        ("width = 4", "every_layer"),
+    ),
+    "a gate of no shared expert": (lambda: ExpertsConfig(shared_gate=True), ("shared_gate", "shared = 0")),
     "words from an image": (
         lambda: ModelConfig(encoder=stack(), source=PatchesConfig(), lm=LMHeadConfig()),
         ("lm", "token front end"),
@@ -523,6 +558,10 @@ def test_settings_close_to_the_contradictions_are_accepted() -> None:
     stack(d_head=3)
     stack(sparse=SparseConfig(), causal=True)
     stack(window=7)
+    stack(parallel="two")
+    stack(shared=True, experts=ExpertsConfig(), pattern=(LayerConfig(window=2), LayerConfig(rope=RopeConfig())))
+    stack(d_head=3, pattern=(LayerConfig(), LayerConfig(window=2)))
+    TokensConfig(vocab=9, width=4, project="first", positions=PositionConfig(every_layer=True))
     stack(causal=True, relative=RelativeConfig(buckets=32, max_distance=17))
     stack(relative=RelativeConfig(buckets=32, max_distance=9))
     RopeConfig(low_factor=4.0, high_factor=4.0)
@@ -541,6 +580,12 @@ IMPOSSIBLE: dict[type, list[dict[str, Any]]] = {
         *({"norm_eps": value} for value in (NAN, -1e-5)),
         *({"d_ff": 0}, {"scale": NAN}, {"layer_scale": math.inf}, {"norm_offset": NAN}, {"window": 0}),
         *({"dropout": 1.5}, {"attention_dropout": NAN}, {"activation_dropout": -0.1}),
+        *({"residual_scale": NAN}, {"softcap": 0.0}, {"softcap": NAN}, {"pattern": (LayerConfig(),) * 1001}),
+    ],
+    ExpertsConfig: [
+        *({"count": value} for value in (0, HUGE)),
+        *({"top_k": value} for value in (0, 9)),
+        *({"d_ff": 0}, {"shared": -1}, {"balance": -0.1}, {"balance": NAN}),
     ],
     RopeConfig: [
         *({"theta": value} for value in (0.0, NAN)),
@@ -552,12 +597,12 @@ IMPOSSIBLE: dict[type, list[dict[str, Any]]] = {
     PositionConfig: [{"length": 0}, {"length": HUGE}, {"offset": -1}],
     TokensConfig: [
         *({"vocab": value} for value in (0, HUGE)),
-        *({"segments": -1}, {"scale": NAN}, {"norm_eps": NAN}, {"dropout": 2.0}),
+        *({"segments": -1}, {"scale": NAN}, {"norm_eps": NAN}, {"dropout": 2.0}, {"width": 0}, {"width": HUGE}),
     ],
     PatchesConfig: [{"image": 0}, {"image": 8, "patch": 9}, {"patch": 0}, {"channels": 0}, {"dropout": NAN}],
     FramesConfig: [{"channels": 0}, {"dropout": NAN}],
     SamplesConfig: [{"dropout": NAN}],
-    LMHeadConfig: [{"scale": NAN}],
+    LMHeadConfig: [{"scale": NAN}, {"softcap": 0.0}, {"softcap": NAN}],
     ClassifyHeadConfig: [{"labels": -1}, {"labels": HUGE}, {"dropout": NAN}],
     TagHeadConfig: [{"labels": 0}, {"dropout": 1.1}],
     ConditionConfig: [{"classes": -1}, {"classes": HUGE}, {"frequencies": 0}],

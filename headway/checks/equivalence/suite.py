@@ -149,6 +149,7 @@ class _ModelChecks:
             **self._generation(),
             "segments matter": lambda: text.segments(self.model, self.tokenizer, self._encode, self.limit),
             "spare rows closed": lambda: weights.spare_rows(self.model, self.limit),
+            **({"sorted = one by one": lambda: weights.experts(self.model)} if weights.has_experts(self.model) else {}),
             "LoRA merged = beside": lambda: weights.adapters(self.model, self._read_first),
             "maps = eager weights": self.maps,
             "saved = loaded": lambda: _saved(self.model, self.loaded),
