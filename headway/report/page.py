@@ -44,7 +44,7 @@ def style_text() -> str:
 
 @cache
 def script_text(name: str = CHARTS) -> str:
-    """The only script that a page's Content-Security-Policy allows; by default the module of charts, which the studio has too."""
+    """The only script that a page's policy allows: by default the module of charts, which the studio has, too."""
     return (TEMPLATES / name).read_text(encoding="utf-8")
 
 

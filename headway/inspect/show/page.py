@@ -34,10 +34,6 @@ def write_page(
     patching: Mapping[str, Any] | None = None,
 ) -> None:
     """Write the page of a pass; `why` and `patching` are an attribution and a patching as plain values."""
-    count = sum(seen.attention(kind, 0).size * seen.part(kind).layers for kind in seen.kinds)
-    if count > LARGEST:
-        message = f"a page of {count:,} attention weights is too large for a browser; the limit is {LARGEST:,}"
-        raise DataError("D001", message, "give a shorter input, or --json")
     save_text(str(path), page(name, overview, seen, why, patching))
 
 
@@ -49,6 +45,10 @@ def page(
     patching: Mapping[str, Any] | None = None,
 ) -> str:
     """The page as a text."""
+    count = sum(seen.attention(kind, 0).size * seen.part(kind).layers for kind in seen.kinds)
+    if count > LARGEST:
+        message = f"a page of {count:,} attention weights is too large for a browser; the limit is {LARGEST:,}"
+        raise DataError("D001", message, "give a shorter input, or --json")
     stats = {kind: seen.head_stats(kind) for kind in seen.kinds}
     values = {
         "title": f"Inside {name}",

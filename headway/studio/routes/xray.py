@@ -8,9 +8,12 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from fastapi import APIRouter
+from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from headway.inspect.attribution import Method
 from headway.inspect.changes import Ablate, Change, Scale
+from headway.inspect.show.page import page
 from headway.studio.context import Studio
 from headway.studio.xray.card import model_card
 from headway.studio.xray.passes import Passes
@@ -24,6 +27,8 @@ from headway.studio.xray.values import (
     pass_values,
 )
 
+INTEGRATED = 20_000_000
+"""Weights of a model up to which gradients are integrated while a person waits; of larger ones, one gradient is taken."""
 Name = Annotated[str, Field(min_length=1, max_length=1000)]
 Text = Annotated[str, Field(max_length=20_000)]
 Number = Annotated[int, Field(ge=0, le=1 << 24)]
@@ -53,14 +58,10 @@ class Turn(Body):
         return Scale(**where, factor=self.factor) if self.factor else Ablate(**where)
 
 
-Turns = Annotated[list[Turn], Field(max_length=256)]
-
-
 class RunBody(ModelBody):
     input: Text
     second: Text | None = None
     target: Text | None = None
-    changes: Turns = []
 
 
 class PassBody(Body):
@@ -99,7 +100,7 @@ class LensBody(PassBody):
 
 
 class ChangeBody(PassBody):
-    changes: Turns
+    changes: Annotated[list[Turn], Field(max_length=256)]
     position: Number
 
 
@@ -129,9 +130,16 @@ def router(studio: Studio) -> APIRouter:
         """Run an input. The answer holds the id under which everything else is asked for."""
         given = body.input if body.second is None else (body.input, body.second)
         with passes.session(body.model) as session:
-            seen = session.run(given, target=body.target, changes=[each.change() for each in body.changes])
+            seen = session.run(given, target=body.target)
             key = passes.keep(body.model, session, seen)
             return {"key": key, "page": studio.link(f"/api/xray/page/{key}"), **pass_values(seen)}
+
+    @made.get("/page/{key}")
+    def saved(key: Key) -> Response:
+        """The pass as one page to keep, which needs no studio."""
+        with passes.use(key) as (session, seen):
+            text = page(session.loaded.name, session.overview(), seen)
+        return Response(text, media_type="text/html", headers={"content-disposition": 'attachment; filename="xray.html"'})
 
     _add_maps(made, passes)
     _add_answers(made, passes)
@@ -197,7 +205,8 @@ def _add_answers(made: APIRouter, passes: Passes) -> None:
     def attribution(body: AnswerBody) -> dict[str, Any]:
         """How much each position of the input speaks for an answer."""
         with passes.use(body.key) as (session, seen):
-            found = session.attribution(seen.reading, "integrated", answer=body.answer, position=body.position)
+            method: Method = "integrated" if session.model.parameter_count() < INTEGRATED else "gradient_x_input"
+            found = session.attribution(seen.reading, method, answer=body.answer, position=body.position)
             return found.to_dict()
 
     @made.post("/patching")

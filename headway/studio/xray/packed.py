@@ -28,6 +28,11 @@ def packed_thumbs(maps: Maps) -> dict[str, Any]:
     return _packed(np.round(np.clip(pooled, 0, 1) * 255).astype("u1"))
 
 
+def packed_picture(picture: NDArray[np.uint8]) -> dict[str, Any]:
+    """A picture (channels, height, width) as bytes."""
+    return _packed(picture)
+
+
 def _packed(values: NDArray[Any]) -> dict[str, Any]:
     return {"shape": list(values.shape), "data": base64.b64encode(values.tobytes()).decode()}
 

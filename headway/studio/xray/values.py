@@ -5,7 +5,8 @@ Letters: L layers, H heads, T positions, M width of the model, N neurons of a fe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -14,11 +15,12 @@ from torch import Tensor
 from headway.errors import DataError
 from headway.inspect.capture import capture
 from headway.inspect.changes import Change, changed, checked_position
+from headway.inspect.readout import Readout
 from headway.inspect.session import Session
 from headway.inspect.trace import Pass
 from headway.model.embed import TokenEmbedding
-from headway.model.model import evaluating
-from headway.studio.xray.packed import packed_maps, packed_thumbs, short
+from headway.model.model import Output, evaluating
+from headway.studio.xray.packed import packed_maps, packed_picture, packed_thumbs, short
 
 ANSWERS = 8
 """Answers shown at a position."""
@@ -39,22 +41,13 @@ def pass_values(seen: Pass) -> dict[str, Any]:
         "target": seen.reading.target,
         "kinds": {kind: _kind(seen, kind) for kind in seen.kinds},
         "output": seen.part().kind,
+        "picture": None if seen.reading.picture is None else packed_picture(seen.reading.picture),
     }
     if seen.readout is not None:
         answers = seen.predictions(ANSWERS)
         found["head"] = seen.readout.head
         found["predictions"] = [[answer.to_dict() for answer in row] for row in answers]
-        found["next"] = _next_tokens(seen)
-    return found
-
-
-def _next_tokens(seen: Pass) -> list[float] | None:
-    """The probability that a causal model gives to each token that does come next."""
-    ids = [token.id for token in seen.tokens]
-    if seen.require_readout().head != "lm" or not seen.part().config.causal or None in ids:
-        return None
-    chances = seen.require_readout().chances(seen.logits())
-    found: list[float] = short(chances[:-1].gather(1, torch.tensor(ids[1:], device=chances.device)[:, None])[:, 0], 6)
+        found["probabilities"] = [None if p is None else round(p, 6) for p in seen.probabilities()]
     return found
 
 
@@ -131,9 +124,8 @@ def neurons(session: Session, seen: Pass, kind: str, layer: int, position: int) 
     if not hasattr(ffn, "down"):
         raise DataError("D001", "the feed-forward network of this model has no single neurons")
     name = part.name(layer, "ffn") + ".down.input"
-    with evaluating(session.model), changed(session.parts, seen.changes):
-        with capture(session.model, name) as found:
-            session.forward(seen.reading)
+    with evaluating(session.model), _from_layer(seen, (kind, layer)), capture(session.model, name) as found:
+        session.forward(seen.reading)
     values = found[name][0, position].float()  # N
     added = values.abs() * ffn.down.weight.detach().float().norm(dim=0)
     top = added.topk(min(STRONGEST, len(added))).indices.tolist()
@@ -147,9 +139,12 @@ def neurons(session: Session, seen: Pass, kind: str, layer: int, position: int) 
 
 def before_and_after(session: Session, seen: Pass, changes: Sequence[Change], position: int) -> dict[str, Any]:
     """The likeliest answers at a position without and with changes, and how far the probabilities moved."""
-    other = session.run(seen.reading, changes=changes)
-    rows = [_chances(each, position) for each in (seen, other)]
-    readout = seen.require_readout()
+    readout, paths = seen.require_readout(), [part.path for part in seen.parts.values()]
+    first = min(((paths.index(seen.part(each.kind).path), each.layer) for each in changes), default=(0, 0))
+    lowest = list(seen.parts)[first[0]], first[1]
+    with evaluating(session.model), changed(session.parts, changes), _from_layer(seen, lowest):
+        other = session.forward(seen.reading)
+    rows = [_chances(readout, output, position) for output in (seen.output, other)]
     best = [row.topk(min(ANSWERS, len(row))).indices.tolist() for row in rows]
     ids = sorted(dict.fromkeys([*best[0], *best[1]]), key=lambda i: -float(rows[0][i]))
     moved = None
@@ -165,9 +160,29 @@ def before_and_after(session: Session, seen: Pass, changes: Sequence[Change], po
     }
 
 
-def _chances(seen: Pass, position: int) -> Tensor:
-    """(V,) at a position. A head that reads each position alone is asked for this one alone, as vocabularies are large."""
-    readout, hidden, mask = seen.require_readout(), seen.output.hidden, seen.output.attention_mask
+@contextmanager
+def _from_layer(seen: Pass, first: tuple[str, int]) -> Iterator[None]:
+    """Layers before this one (a kind, a number) give what they gave in the pass, without computing it again."""
+    parts = {part.path: part for part in seen.parts.values() if not part.cross}
+    paths = list(parts)  # in the order of modules: an encoder comes before its decoder
+    start = paths.index(seen.part(first[0]).path), first[1]
+    stood_in: list[Any] = []
+    try:
+        for number, part in enumerate(parts.values()):
+            for layer in range(part.layers):
+                if (number, layer) < start:
+                    block = part.block(layer)
+                    block.forward = lambda *_, given=seen.activations[part.name(layer)]: given  # type: ignore[method-assign]
+                    stood_in.append(block)
+        yield
+    finally:
+        for block in stood_in:
+            del block.forward
+
+
+def _chances(readout: Readout, output: Output, position: int) -> Tensor:
+    """(V,) at a position. A head that reads each position alone is asked for this one alone: vocabularies are large."""
+    hidden, mask = output.hidden, output.attention_mask
     with torch.no_grad():
         if readout.head in ("lm", "tag"):
             checked_position(position, hidden.shape[1])
