@@ -17,10 +17,10 @@ from torch import Tensor
 
 from headway.config.model import FramesConfig, PatchesConfig, TokensConfig
 from headway.errors import ConfigError, DataError
+from headway.front.tokens import TokenEmbedding
 from headway.inspect.patching import place_of, repeated
 from headway.inspect.reading.base import Reading, Token
 from headway.inspect.trace import DIGITS, array
-from headway.model.embed import TokenEmbedding
 
 if TYPE_CHECKING:
     from headway.inspect.session import Session

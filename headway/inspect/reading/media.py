@@ -15,10 +15,11 @@ from headway.config.networks.fusion import FusionConfig
 from headway.config.networks.towers import TwoTowersConfig
 from headway.data.graphs.graph import Graph
 from headway.errors import DataError
+from headway.front.patches import PatchEmbedding
+from headway.front.sounds import FrameEmbedding, SampleEmbedding
 from headway.inspect.reading.base import Grid, Reading, Token
 from headway.inspect.reading.text import tokens_of, written
 from headway.joint.series import SeriesModel
-from headway.model.embed import FrameEmbedding, PatchEmbedding, SampleEmbedding
 from headway.tasks.audio.task import hears, sound_of
 from headway.tasks.base import Task
 from headway.tasks.image import ImageExample, example_of

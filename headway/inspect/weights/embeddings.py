@@ -15,10 +15,12 @@ from torch import Tensor
 
 from headway.config.model import TokensConfig
 from headway.errors import DataError
+from headway.front.embedded import Positions
+from headway.front.patches import PatchEmbedding
+from headway.front.tokens import TokenEmbedding
 from headway.inspect.parts import Part
 from headway.inspect.reading.text import label_of
 from headway.inspect.trace import rounded
-from headway.model.embed import PatchEmbedding, Positions, TokenEmbedding
 from headway.model.positions import alibi_slopes
 from headway.tasks.predictor import DIGITS, Loaded
 from headway.tasks.word2vec.map import flattened

@@ -28,7 +28,7 @@ from headway.studio.xray.values import (
 )
 
 INTEGRATED = 20_000_000
-"""Weights of a model up to which gradients are integrated while a person waits; of larger ones, one gradient is taken."""
+"""Weights of a model up to which gradients are integrated while a person waits; larger ones give one gradient."""
 Name = Annotated[str, Field(min_length=1, max_length=1000)]
 Text = Annotated[str, Field(max_length=20_000)]
 Number = Annotated[int, Field(ge=0, le=1 << 24)]
@@ -139,7 +139,9 @@ def router(studio: Studio) -> APIRouter:
         """The pass as one page to keep, which needs no studio."""
         with passes.use(key) as (session, seen):
             text = page(session.loaded.name, session.overview(), seen)
-        return Response(text, media_type="text/html", headers={"content-disposition": 'attachment; filename="xray.html"'})
+        return Response(
+            text, media_type="text/html", headers={"content-disposition": 'attachment; filename="xray.html"'}
+        )
 
     _add_maps(made, passes)
     _add_answers(made, passes)

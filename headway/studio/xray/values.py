@@ -1,11 +1,11 @@
-"""The values inside a pass that X-ray draws: embeddings, neurons, what heads look at, answers before and after a change.
+"""The values inside a pass that X-ray draws: embeddings, neurons, heads, answers before and after a change.
 
 Letters: L layers, H heads, T positions, M width of the model, N neurons of a feed-forward network.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from headway.errors import DataError
+from headway.front.tokens import TokenEmbedding
 from headway.inspect.capture import capture
 from headway.inspect.changes import Change, changed, checked_position
 from headway.inspect.readout import Readout
 from headway.inspect.session import Session
 from headway.inspect.trace import Pass
-from headway.model.embed import TokenEmbedding
 from headway.model.model import Output, evaluating
 from headway.studio.xray.packed import packed_maps, packed_picture, packed_thumbs, short
 
@@ -172,12 +172,16 @@ def _from_layer(seen: Pass, first: tuple[str, int]) -> Iterator[None]:
             for layer in range(part.layers):
                 if (number, layer) < start:
                     block = part.block(layer)
-                    block.forward = lambda *_, given=seen.activations[part.name(layer)]: given  # type: ignore[method-assign]
+                    block.forward = _giving(seen.activations[part.name(layer)])  # type: ignore[method-assign]
                     stood_in.append(block)
         yield
     finally:
         for block in stood_in:
             del block.forward
+
+
+def _giving(value: Tensor) -> Callable[..., Tensor]:
+    return lambda *_: value
 
 
 def _chances(readout: Readout, output: Output, position: int) -> Tensor:
