@@ -1,10 +1,6 @@
 """The command line: a thin function for each verb."""
 
-<<<<<<< HEAD
-from headway.cli import compare, data, eval, explain, models, recipes, runs, serve, studio, tokens, train
-=======
-from headway.cli import compare, data, eval, explain, inspect, models, recipes, runs, serve, tokens, train
->>>>>>> inspect
+from headway.cli import compare, data, eval, explain, inspect, models, recipes, runs, serve, studio, tokens, train
 from headway.cli.app import main
 from headway.cli.run import command
 
