@@ -16,6 +16,7 @@ from headway.errors import DataError
 from headway.front.tokens import TokenEmbedding
 from headway.inspect.capture import capture
 from headway.inspect.changes import Change, changed, checked_position
+from headway.inspect.patching import place_of
 from headway.inspect.readout import Readout
 from headway.inspect.session import Session
 from headway.inspect.trace import Pass
@@ -46,6 +47,7 @@ def pass_values(seen: Pass) -> dict[str, Any]:
     if seen.readout is not None:
         answers = seen.predictions(ANSWERS)
         found["head"] = seen.readout.head
+        found["place"] = place_of(seen, None)
         found["predictions"] = [[answer.to_dict() for answer in row] for row in answers]
         found["probabilities"] = [None if p is None else round(p, 6) for p in seen.probabilities()]
     return found

@@ -14,6 +14,7 @@ import { lensTable } from "../parts/lens.js";
 import { mapPainter, painted, shade, unpack } from "../parts/maps.js";
 import { lastPlace, runPass } from "../parts/pass.js";
 import { patchView } from "../parts/patch.js";
+import { overPicture } from "../parts/picture.js";
 import { picker } from "../parts/picker.js";
 
 export const title = "X-ray";
@@ -21,6 +22,7 @@ const VIEWS = [["flow", "Flow"], ["heads", "All heads"], ["lens", "Logit lens"],
 const NUMBERS = ["layer", "head", "query", "key", "position"];
 
 export async function show(host, { query, signal, go }) {
+  style("playground");  // the box for models
   style("xray");
   const at = { view: VIEWS.some(([name]) => name === query.get("view")) ? query.get("view") : "flow", kind: query.get("kind") || "" };
   for (const name of NUMBERS) at[name] = /^\d+$/.test(query.get(name) || "") ? +query.get(name) : null;
@@ -88,7 +90,7 @@ class Xray {
     }
     if (!this.pass.kinds[at.kind]) at.kind = this.pass.output;
     const info = this.info();
-    if (at.position === null || at.position >= info.tokens.length) at.position = info.tokens.length - 1;
+    if (at.position === null || at.position >= info.tokens.length) at.position = firstPlace(this.pass, info);
     for (const [name, most] of [["layer", info.layers], ["head", info.heads], ["query", info.tokens.length], ["key", (info.keys || info.tokens).length]])
       if (at[name] !== null && at[name] >= most) at[name] = null;
     this.draw();
@@ -126,7 +128,7 @@ class Xray {
     });
     this.view.setAttribute("aria-labelledby", "x-tab-" + at.view);
     fill(this.out, h("div", { class: "row x-bar" }, tabs, kinds.length > 1 && h("div", { class: "row", role: "group", "aria-label": "Attention" }, kinds.map(kind =>
-      h("button", { "aria-pressed": String(kind === at.kind), onclick: () => this.set({ kind, layer: null, head: null, query: null, key: null, position: this.info(kind).tokens.length - 1 }) }, kind)))),
+      h("button", { "aria-pressed": String(kind === at.kind), onclick: () => this.set({ kind, layer: null, head: null, query: null, key: null, position: firstPlace(this.pass, this.info(kind)) }) }, kind))), h("a", { class: "button", href: pass.page, download: "xray.html" }, "Save as a page")),
     pass.target && h("p", { class: "soft" }, "The decoder reads: ", h("q", {}, pass.target)), this.view, this.zoom);
     this.drawView();
     this.drawZoom();
@@ -151,8 +153,8 @@ class Xray {
       exit: head && output ? "→ " + count(head.answers) : "", onposition: position => this.set({ position }), onlayer: layer => this.set({ layer: layer === at.layer ? null : layer, head: null, query: null, key: null }) });
     if (output) this.effect.update(pass, this.changes.list, this.place());
     return h("div", { class: "x-flow" }, h("div", { class: "x-main" }, drawn, h("p", { class: "soft x-legend" }, h("span", { class: "x-key stream" }, "residual stream, as thick as it is long"), h("span", { class: "x-key attention" }, "what attention adds"),
-      h("span", { class: "x-key ffn" }, "what feed-forward adds"), "Pick a token to see where it looks; pick a layer to look inside.")),
-    output && h("aside", { class: "x-says" }, h("h3", {}, pass.head === "lm" ? "Next after " : "Answer", pass.head === "lm" && h("code", {}, seen(info.tokens[at.position].label))), this.effect.node, this.speaks()));
+      info.norms.cross && h("span", { class: "x-key cross" }, "what attention to the encoder adds"), h("span", { class: "x-key ffn" }, "what feed-forward adds"), "Pick a token to see where it looks; pick a layer to look inside.")),
+    output && h("aside", { class: "x-says" }, h("h3", {}, pass.head === "lm" ? (info.causal ? "Next after " : "In place of ") : "Answer", pass.head === "lm" && h("code", {}, seen(info.tokens[at.position].label))), this.effect.node, this.speaks()));
   }
 
   /** Which tokens speak for the answer. */
@@ -235,10 +237,11 @@ class Xray {
     const [packed, heads] = await Promise.all([pass.ask("map", where), pass.ask("heads", { kind: at.kind })]), map = unpack(packed);
     const stats = heads.stats.find(s => s.layer === at.layer && s.head === at.head), name = `${at.kind === pass.output ? "" : at.kind + " "}layer ${at.layer + 1}, head ${at.head + 1}`;
     const plane = h("div", { class: "x-plane" }), lines = h("div"), strengthBox = h("div");
-    const drawLines = () => fill(lines, headLines(map, { queries: info.tokens, keys, picked: at.query, onquery: query => { at.query = query; at.key = null; this.remember(); drawLines(); } }));
+    const over = pass.picture && info.grid, plain = "Pick a token on the left to see its lines alone.";
+    const drawLines = () => fill(lines, over ? overPicture({ picture: pass.picture, grid: info.grid, map, tokens: info.tokens, picked: at.query, onquery: query => { at.query = query; at.key = null; this.remember(); drawLines(); } }) : headLines(map, { queries: info.tokens, keys, picked: at.query, onquery: query => { at.query = query; at.key = null; this.remember(); drawLines(); } }));
     const made = h("section", {}, h("h2", {}, "Head: " + name), headWords(stats),
       h("div", { class: "row" }, h("button", { onclick: () => this.pin(name, map, info.causal) }, "Pin"), pass.predictions && this.scaler(where)),
-      h("div", { class: "x-two" }, h("div", {}, h("h3", {}, "Matrix"), h("p", { class: "soft" }, "Pick a cell to see its arithmetic."), plane), h("div", {}, h("h3", {}, "Lines"), h("p", { class: "soft" }, "Pick a token on the left to see its lines alone."), lines)), strengthBox);
+      h("div", { class: "x-two" }, h("div", {}, h("h3", {}, "Matrix"), h("p", { class: "soft" }, "Pick a cell to see its arithmetic."), plane), h("div", {}, h("h3", {}, over ? "Picture" : "Lines"), h("p", { class: "soft" }, over ? "Bright is what the marked patch looks at. Pick another patch." : plain), lines)), strengthBox);
     drawLines();
     this.paint = () => headMatrix(plane, map, { causal: info.causal, queries: info.tokens, keys, label: "Attention of " + name, oncell: (query, key) => this.set({ query, key }) });
     return made;
@@ -265,6 +268,9 @@ class Xray {
     return h("section", {}, h("h2", {}, "One cell: ", h("code", {}, seen(info.tokens[at.query].label)), " looks at ", h("code", {}, seen(keys[at.key].label))), arithmetic(found, info.tokens[at.query], keys[at.key], keys));
   }
 }
+
+/** Where a person wants to look first: at the answer, at the blank, at the last token. */
+const firstPlace = (pass, info) => pass.predictions && pass.predictions.length === info.tokens.length ? pass.place : info.causal ? info.tokens.length - 1 : 0;
 
 /** A table that a click on a column's name sorts. */
 function sortable(head, rows) {

@@ -21,14 +21,14 @@ export function block({ stack, norms, position, layer, heads, cross, neurons, ca
   const branches = [["attention", attention("attention", stack.causal ? "Masked self-attention" : "Self-attention", heads, causal)]];
   if (cross) branches.push(["cross", attention("cross", "Attention to the encoder", cross, false)]);
   branches.push(["ffn", ffn]);
-  const parts = branches.map(([name, inside]) => stack.norm_at === "pre"
-    ? [norm(), arrow(), inside, arrow(), add(name, at(name))] : [inside, arrow(), add(name, at(name)), arrow(), norm()]);
+  const order = { pre: [norm, arrow, "inside", "add"], post: ["inside", "add", arrow, norm], sandwich: [norm, arrow, "inside", arrow, norm, "add"], branch: ["inside", arrow, norm, "add"] }[stack.norm_at];
+  const parts = branches.map(([name, inside]) => order.map(each => each === "inside" ? inside : each === "add" ? [arrow(), add(name, at(name))] : each()));
   return h("div", { class: "x-block" }, box("ends", "In", length(norms.residual[layer][position])), arrow(),
     parts.map(part => [part, arrow()]), box("ends", "Out", length(norms.residual[layer + 1][position])));
 }
 
 /** Small pictures of the heads of a layer. */
-export function thumbs(found, layer, causal, side = 56) {
+export function thumbs(found, layer, causal, side = 48) {
   const { shape: [, heads, rows, columns], values } = unpack(found.thumbs), paint = mapPainter();
   return Array.from({ length: heads }, (_, i) => {
     const canvas = h("canvas", { role: "img", "aria-hidden": "true" }), start = (layer * heads + i) * rows * columns;
