@@ -22,12 +22,12 @@ STEPS = 400
 WORDS = 500
 """Stories that surely hold every word."""
 SENTENCE = "hugo lives in vienna . emma works as a pilot . where does hugo live ?"
-RECIPE = f"""\
+RECIPE = """\
 # The tour of the studio: a model of two layers that answers questions about a story of two facts.
 task = "lm"
 
 [data]
-train = "{{path}}"
+train = "{path}"
 tokenizer = "words"
 length = 28
 lines = true
@@ -39,14 +39,14 @@ width = 64
 heads = 4
 
 [train]
-steps = {STEPS}
+steps = {steps}
 batch = 32
 lr = 5e-3
 optimizer = "muon"
 warmup = 50
 eval_every = 100
-sample_every = {STEPS}
-save_every = {STEPS}
+sample_every = {steps}
+save_every = {steps}
 """
 """muon learns to look back within 300 steps; adamw needs several times as many."""
 
@@ -88,7 +88,7 @@ class Tour:
                 return
             self.text.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             self.text.write_text("\n".join(make_stories(STORIES)) + "\n", encoding="utf-8")
-            self.recipe.write_text(RECIPE.replace("{path}", self.text.resolve().as_posix()), encoding="utf-8")
+            self.recipe.write_text(RECIPE.format(path=self.text.resolve().as_posix(), steps=STEPS), encoding="utf-8")
             out = self.studio.runs.resolve()
             self.job = self.studio.jobs.start(["train", str(self.recipe), f"out={out}", "--quiet"])
 
