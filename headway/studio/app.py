@@ -29,7 +29,7 @@ FILES = Path(__file__).with_name("files")
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 SHARED = {"chart.js": script_text, "chart.css": style_text}
 """The charts, which reports hold too."""
-STATUS = {3: 400, 4: 400, 5: 404, 6: 502, 7: 507, 8: 409, 9: 409}
+STATUS = {2: 400, 3: 400, 4: 400, 5: 404, 6: 502, 7: 507, 8: 409, 9: 409}
 """Exit code of an error → HTTP status."""
 ROUTERS = tuple(page.router for page in (runs, run, compare, new, data, playground, xray, tokens, learn))
 """One for each page."""

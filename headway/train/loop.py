@@ -112,7 +112,7 @@ class Loop:
                     report("sample", step=now.step, **sample())
                 if now.step % config.save_every == 0 or last or self.stop_signal or self.out_of_patience:
                     save()
-                    report("save", step=now.step)
+                    report("save", step=now.step, memory=peak_memory(self.world.device))
         if self.budget_spent >= 1 or self.out_of_patience:
             self.stop_signal = 0  # it came with the last step: the run has finished
         if self.best is not None and not self.stop_signal:

@@ -40,10 +40,11 @@ export function fill(made, ...children) {
   return made;
 }
 
-/** Link a page's own style sheet, once: style("tokens") is files/pages/tokens.css. */
+/** The style sheet of a page, pages/NAME.css: linked once, and there when the promise is kept. */
 export function style(name) {
   const href = `/files/pages/${name}.css`;
-  if (!document.querySelector(`link[href="${href}"]`)) document.head.append(h("link", { rel: "stylesheet", href }));
+  if (document.querySelector(`link[href="${href}"]`)) return Promise.resolve();
+  return new Promise(done => document.head.append(h("link", { rel: "stylesheet", href, onload: done, onerror: done })));
 }
 
 /** A labelled field: h.label around a control, with an explanation below it. */

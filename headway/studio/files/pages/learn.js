@@ -10,9 +10,8 @@ export const title = "Learn";
 const FIRST = { id: "start", title: "A model you can see through" };
 const ALL = [FIRST, ...LESSONS];
 
-export function show(host, { signal }) {
-  style("xray");
-  style("learn");
+export async function show(host, { signal }) {
+  await Promise.all([style("xray"), style("learn")]);
   let here = Math.max(0, ALL.findIndex(each => "#" + each.id === location.hash)), state = null, tour = null;
   const nav = h("ol", { class: "x-steps" }), page = h("div", { class: "x-lesson" });
   host.append(h("div", { class: "x-page" }, h("nav", { "aria-label": "Lessons" }, nav), page));

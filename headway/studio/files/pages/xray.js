@@ -22,8 +22,7 @@ const VIEWS = [["flow", "Flow"], ["heads", "All heads"], ["lens", "Logit lens"],
 const NUMBERS = ["layer", "head", "query", "key", "position"];
 
 export async function show(host, { query, signal, go }) {
-  style("playground");  // the box for models
-  style("xray");
+  await Promise.all([style("playground"), style("xray")]);  // the box for models looks as it does there
   const at = { view: VIEWS.some(([name]) => name === query.get("view")) ? query.get("view") : "flow", kind: query.get("kind") || "" };
   for (const name of NUMBERS) at[name] = /^\d+$/.test(query.get(name) || "") ? +query.get(name) : null;
   const model = query.get("model") || "";
