@@ -101,3 +101,25 @@ def test_before_the_training_nothing_else_opens(studio: RunningStudio, page: Any
     page.goto(studio.url + "/learn#heads")
     page.wait_for_selector("text=Train it")
     assert page.locator("button:text-is('Next')").is_disabled()
+
+
+@pytest.mark.parametrize("look", [(1400, "light"), (390, "dark")])
+def test_each_lesson_is_for_everybody(tour: RunningStudio, browser: Any, look: tuple[int, str]) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    context = browser.new_context(viewport={"width": look[0], "height": 900}, color_scheme=look[1])
+    page = context.new_page()
+    page.goto(tour.address)
+    page.goto(tour.url + "/learn")
+    page.wait_for_selector("text=Trained: tour-0001")
+    for number in range(1, LESSONS + 1):
+        page.wait_for_selector(f"text={number} of {LESSONS}")
+        page.wait_for_selector(".x-picture > p:text-is('…')", state="detached")
+        page.wait_for_timeout(150)
+        assert page.evaluate("document.documentElement.scrollWidth") <= look[0], number
+        found = Axe().run(page).response["violations"]
+        told = [f"{each['id']}: {node['html'][:200]}" for each in found for node in each["nodes"][:3] if each["impact"] in ("serious", "critical")]
+        assert not told, f"lesson {number}\n" + "\n".join(told)
+        if number < LESSONS:
+            page.click("button:text-is('Next')")
+    context.close()

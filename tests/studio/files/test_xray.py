@@ -129,3 +129,24 @@ def test_errors_say_what_to_do(browser: Any, studio: RunningStudio, folders: dic
     page.goto(f"{studio.url}/xray?model=no-such-run")
     page.wait_for_selector(".problem >> text=no-such-run")
     page.close()
+
+
+@pytest.mark.parametrize("look", [(1400, "dark"), (390, "light")])
+def test_each_view_is_for_everybody(
+    studio: RunningStudio, browser: Any, folders: dict[str, Path], look: tuple[int, str]
+) -> None:
+    from axe_playwright_python.sync_playwright import Axe
+
+    context = browser.new_context(viewport={"width": look[0], "height": 900}, color_scheme=look[1])
+    page = context.new_page()
+    for view, wanted in (
+        ("flow", ".x-cell"), ("heads", ".x-cell"), ("lens", ".x-heat"), ("change", ".head-grid"), ("patch", ".card"),
+    ):  # fmt: skip
+        opened(page, studio, folders["gpt2"], input="the cat", view=view, layer=1, head=0, query=4, key=2)
+        page.wait_for_selector(wanted)
+        page.wait_for_timeout(200)
+        assert page.evaluate("document.documentElement.scrollWidth") <= look[0], view
+        found = Axe().run(page).response["violations"]
+        told = [f"{each['id']}: {node['html'][:200]}" for each in found for node in each["nodes"][:3] if each["impact"] in ("serious", "critical")]
+        assert not told, view + "\n" + "\n".join(told)
+    context.close()

@@ -32,7 +32,7 @@ export function arithmetic(c, from, to, keys) {
 /** All weights of the row, as bars. */
 function row(c, keys) {
   const most = Math.max(1e-9, ...c.row);
-  return h("div", { class: "x-row", role: "img", "aria-label": "weights of the row: " + keys.map((t, i) => `${t.label} ${percent(c.row[i] ?? 0)}`).slice(0, 64).join(", ") },
+  return h("div", { class: "x-row", role: "group", tabindex: "0", "aria-label": "weights of the row: " + keys.map((t, i) => `${t.label} ${percent(c.row[i] ?? 0)}`).slice(0, 64).join(", ") },
     keys.slice(0, 64).map((token, i) => h("span", { class: i === c.key ? "picked" : "", title: `${seen(token.label)}: score ${say(c.scores[i])}, weight ${percent(c.row[i])}` },
       h("i", { style: { height: 100 * c.row[i] / most + "%" } }), h("small", {}, seen(token.label)))));
 }

@@ -151,7 +151,7 @@ const LESSONS = [
     todo: "Write a story that contradicts itself, and see which token surprises the model.",
     draw(host, tour) {
       const p = tour.pass.probabilities.slice(1), losses = p.map(v => -Math.log(Math.max(v, 1e-6))), mean = losses.reduce((a, b) => a + b, 0) / losses.length, most = Math.max(...losses);
-      fill(host, h("div", { class: "x-losses", role: "img", "aria-label": "loss of each token" }, p.map((v, i) => h("span", { title: `p = ${percent(v)}` }, h("small", {}, losses[i].toFixed(2)), h("i", { style: { height: Math.max(1, 100 * losses[i] / most) + "%" } }), h("small", { class: "mono" }, brief(tour.tokens[i + 1].label, 9))))),
+      fill(host, h("div", { class: "x-losses", role: "group", tabindex: "0", "aria-label": "loss of each token" }, p.map((v, i) => h("span", { title: `p = ${percent(v)}` }, h("small", {}, losses[i].toFixed(2)), h("i", { style: { height: Math.max(1, 100 * losses[i] / most) + "%" } }), h("small", { class: "mono" }, brief(tour.tokens[i + 1].label, 9))))),
         h("p", {}, "Mean loss: ", h("b", {}, number(mean, 3)), `. The perplexity is e to the power of it, ${number(Math.exp(mean), 3)}: on average, as unsure as if it had to choose between so many tokens.`),
         h("details", {}, h("summary", {}, "As a table"), table(["after", "comes", "p", "loss"], p.map((v, i) => [seen(tour.tokens[i].label), seen(tour.tokens[i + 1].label), percent(v), number(losses[i], 3)]), { caption: "Loss of each token", numeric: [2, 3] })));
     } },
