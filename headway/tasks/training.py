@@ -116,6 +116,13 @@ class Training(ABC):
         Where `carry` has tensors, they follow those of the batch, and the function returns (loss, the next carry).
         """
 
+    def wanted(self, batch: Batch) -> Tensor | None:
+        """(B, T) The token or label that the loss wants at each token that is read last, IGNORE where it wants none.
+
+        None where the loss is not about tokens one by one. People see by it which tokens count.
+        """
+        return None
+
     def carry(self, model: Model) -> tuple[Tensor, ...]:
         """What a batch hands to the next one, as it is before the first: the state of a recurrent network, rows first.
 

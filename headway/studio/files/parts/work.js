@@ -1,0 +1,30 @@
+// Work that the server does for one page: its progress, and what it finds.
+
+import { ApiError, stream } from "../api.js";
+import { bytes, count, fill, h } from "../dom.js";
+
+/** Post `body`, show the progress in `host`, and hand on what is found. Throws what went wrong. */
+export async function work(host, path, body, signal, found) {
+  fill(host, doing([]));
+  try {
+    for await (const value of stream(path, { body, signal })) {
+      if (value.doing) fill(host, doing(value.doing));
+      if ("found" in value) found(value.found);
+      if (value.error) throw new ApiError(400, value.error);
+      if (value.done) return;
+    }
+    throw new ApiError(0, { message: "the connection broke before the work was done", hint: "try again" });
+  } finally {
+    if (!signal.aborted) fill(host);
+  }
+}
+
+function doing(bars) {
+  const some = bars.length ? bars : [{ label: "starting", done: 0, total: null, unit: "" }];
+  return h("div", { class: "doing", role: "status" }, some.slice(-2).map(bar => h("div", {},
+    h("progress", { max: bar.total || null, value: bar.total ? Math.min(bar.done, bar.total) : undefined, "aria-label": bar.label }),
+    h("span", {}, bar.label, bar.done ? " · " + amount(bar) : " …"))));
+}
+
+const amount = ({ done, total, unit }) => (unit === "bytes" ? bytes : count)(done) + (total ? " of " + (unit === "bytes" ? bytes : count)(total) : "")
+  + (unit && unit !== "bytes" ? " " + unit : "");
