@@ -16,6 +16,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,8 @@ from headway.errors import DataError
 from headway.generate.sampling.sampler import Sampling
 from headway.report.model_card import write_card
 from headway.report.report import write_report
+from headway.studio.play.describe import describe
+from headway.studio.play.prediction import predict
 from headway.tasks import registry
 from headway.tasks.base import Task
 from headway.tasks.predictor import Predictor, RunOptions
@@ -335,6 +338,19 @@ def test_a_task_says_what_others_need(name: str) -> None:
     assert task.name == name and task.title and task.noun and task.tries.made_up
     assert not task.generates or task.predicts_tokens
     assert issubclass(task.load_predictor(), Predictor) and task.load_predictor().task.noun
+
+
+def test_the_playground_has_a_form_for_it_and_answers_what_the_form_holds(trained: Trained) -> None:
+    """Also for the task of another package: the page asks the task, and knows none by name."""
+    bundle = trained.bundle()
+    modes = describe("m", bundle)["modes"]
+    if trained.task.generates:
+        assert "generate" in [mode["kind"] for mode in modes]
+        return
+    (mode,) = (mode for mode in modes if mode.get("task") == trained.task.name)
+    form = {field["name"]: field["value"] for field in mode["fields"]}
+    found = predict(bundle, threading.Lock(), trained.task.name, form)
+    assert found["results"] and found["lines"] and json.loads(json.dumps(found, allow_nan=False)) == found
 
 
 def test_the_light_half_needs_no_torch_and_help_lists_the_toy() -> None:

@@ -58,55 +58,50 @@ class Tried:
             return self._task_command(self.task)
         words = [f"{name}={shown(value)}" for name, value in self.settings.items()]
         if self.kind == "score":
-            return self._run("--score", self.text)
+            return self._run(["--score"], [self.text])
         if self.kind == "beams":
             width = self.settings.get("width", 4)
-            return self._run(self.text, "--beam", str(width), *(w for w in words if not w.startswith("width=")))
+            return self._run(["--beam", str(width)], [self.text, *(w for w in words if not w.startswith("width="))])
         if self.kind == "generate":
-            return self._run(self.text, *words)
+            return self._run([], [self.text, *words])
         turns = [str(each["content"]) for each in self.messages if each["role"] == "user"]
         note = "# a command has no system message: Python does\n" if len(self._roles - {"user", "assistant"}) else ""
         if len(turns) == 1:
-            return note + self._run("--chat", turns[0], *words)
-        return f"{note}printf '%s\\n' {shlex.join(turns)} | {self._run('--chat', *words)}"
+            return note + self._run(["--chat"], [turns[0], *words])
+        return f"{note}printf '%s\\n' {shlex.join(turns)} | {self._run(['--chat'], words)}"
 
     @property
     def _roles(self) -> set[str]:
         return {str(each["role"]) for each in self.messages}
 
-    def _run(self, *words: str) -> str:
+    def _run(self, options: Sequence[str], words: Sequence[str]) -> str:
         """`--` stands before a text that looks like an option."""
-        dashed = [word for word in words if word.startswith("-") and word not in {"--chat", "--score", "--beam"}]
-        if dashed:
-            words = (*(word for word in words if word not in dashed), "--", *dashed)
-        return shlex.join(["headway", "run", self.place, *words])
+        dashes = ["--"] if any(word.startswith("-") for word in words) else []
+        return shlex.join(["headway", "run", self.place, *options, *dashes, *words])
 
     def _task_command(self, task: Task) -> str:
         form, value = dict(self.form), self.form.get("input", "")
         options = [word for name, flag in FLAGS.items() if name in form for word in (flag, str(form[name]))]
         options += [flag for name, flag in SWITCHES.items() if form.get(name)]
-        options += [f"{name}={form[name]}" for name in ("top", "n_best") if name in form]
-        options += [f"task={task.name}"]
+        settings = [f"task={task.name}", *(f"{name}={form[name]}" for name in ("top", "n_best") if name in form)]
         if "class" in task.options:
-            return self._plain(f"class={value}", "--grid", f"1x{form.get('count', 1)}", *options)
+            return self._run(["--grid", f"1x{form.get('count', 1)}", *options], [f"class={value}", *settings])
         if form.get("look") == "heads":
             options += ["--attention", "looks.png"]
         elif form.get("look") in ("rollout", "gradient"):
-            options += ["--rollout", "looks.png", *(["rollout=gradient"] if form["look"] == "gradient" else [])]
+            options += ["--rollout", "looks.png"]
+            settings += ["rollout=gradient"] if form["look"] == "gradient" else []
         if task.second == "pair" and "pair" in form:
-            options += [f"pair={form['pair']}"]
+            settings += [f"pair={form['pair']}"]
         if task.joined and task.joined in form:
             value = f"{value},{form[task.joined]}"
         if isinstance(value, Mapping):
-            return f"echo {shlex.quote(json.dumps(value))} | {self._plain(*options)}"
+            return f"echo {shlex.quote(json.dumps(value))} | {self._run(options, settings)}"
         if task.takes == "table" and "\n" in str(value).strip() and any(map(str.isalpha, str(value))):
             written = f"printf '%s\\n' {shlex.quote(str(value).strip())} > series.csv"
-            return f"{written}\n{self._plain('--file', 'series.csv', *options)}"
+            return f"{written}\n{self._run(['--file', 'series.csv', *options], settings)}"
         lines = str(value).splitlines() if self._several(task) else [str(value)]
-        return self._plain(*options, *(["--"] if str(value).startswith("-") else []), *lines)
-
-    def _plain(self, *words: str) -> str:
-        return shlex.join(["headway", "run", self.place, *words])
+        return self._run(options, [*lines, *settings])
 
     @staticmethod
     def _several(task: Task) -> bool:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 KINDS = {"image": "image", "sound": "sound", "table": "table", "graph": "graph", "class": "choice", "text": "text"}
 """What a task takes → the kind of field for it."""
-NUMBERS = {"top": (1, 50), "n_best": (1, 16), "beam": (0, 16), "horizon": (1, 100_000)}
+NUMBERS = {"top": (1, 50), "n_best": (1, 16), "beam": (0, 16), "horizon": (1, 100_000), "count": (1, 16)}
 """Options that are whole numbers, with their bounds; what is left empty is as the task has it."""
 SWITCHES = ("align", "score", "words")
 TEXTS = {"labels": "labels, with commas between them", "language": "language, such as de"}
@@ -156,7 +156,8 @@ def _options(task: Task, bundle: Bundle) -> list[Json]:
             found.append({**common, "kind": "switch" if name in SWITCHES else "line", "value": value})
     if "class" in task.options:
         own = {each.name: each for each in section(task.name).settings}
-        found.append({"name": "count", "label": "images", "kind": "integer", "value": 4, "least": 1, "most": 16})
+        least, most = NUMBERS["count"]
+        found.append({"name": "count", "label": "images", "kind": "integer", "value": 4, "least": least, "most": most})
         found.append({"name": "seed", "label": "seed", "kind": "integer", "value": 0, "least": 0, "most": 2**31 - 1})
         found += [{**as_field(own[name]), "value": ""} for name in ("steps", "guidance") if name in own]
     if "rollout" in task.options:

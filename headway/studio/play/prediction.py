@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import math
 import re
 import tempfile
 import time
@@ -15,7 +16,7 @@ from headway.api.predictions import run_options
 from headway.config.recipe import DataConfig
 from headway.data.files.rows import BadRows
 from headway.errors import ConfigError, DataError
-from headway.studio.play.describe import tasks_of
+from headway.studio.play.describe import NUMBERS, tasks_of
 from headway.tasks.image import reads_images
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from headway.tasks.base import Task
 
 Json = dict[str, Any]
-MOST_IMAGES = 16
 OWN = ("count", "seed", "steps", "guidance", "look")
 """Options that the page itself turns into inputs or pictures."""
 
@@ -42,16 +42,17 @@ class Asked:
 
 def predict(bundle: Bundle, lock: threading.Lock, name: str, form: Mapping[str, Any]) -> Json:
     """What the task says of a filled form. Empty fields are left out."""
-    given = {key: value for key, value in form.items() if value not in ("", None, False)}
+    given = filled(form)
     tasks = tasks_of(bundle)
     verb = tasks.choose(name)
     task = tasks.tasks[verb]
+    check_form(task, given)
     examples = _examples(task, given) or tasks.check(_asked(task, given), verb)[0]
     options = {key: value for key, value in given.items() if key in task.options and key not in (*OWN, task.second)}
     predictor = task.load_predictor()(bundle, None, run_options(**options))
     began = time.perf_counter()
     with lock:
-        results = [each.to_dict() for each in predictor.predict(examples)]
+        results = [_finite(each.to_dict()) for each in predictor.predict(examples)]
         seconds = time.perf_counter() - began
         looks = _pictures(bundle, task, examples, str(given.get("look", "")))
     found = list(zip(examples, results, strict=True))
@@ -66,6 +67,23 @@ def predict(bundle: Bundle, lock: threading.Lock, name: str, form: Mapping[str, 
         "curves": _curves(found) if "plot" in task.options else [],
         **looks,
     }
+
+
+def filled(form: Mapping[str, Any]) -> Json:
+    """A form without its empty fields."""
+    return {name: value for name, value in form.items() if value not in ("", None, False)}
+
+
+def check_form(task: Task, given: Mapping[str, Any]) -> None:
+    """A request may bring what no form does."""
+    for name, value in given.items():
+        nested = name == "input" and task.takes in ("table", "graph") and isinstance(value, dict | list)
+        if not isinstance(value, str) and not nested and not (name != "input" and isinstance(value, int | float)):
+            raise DataError("C002", f"{name}: expected a text, found {type(value).__name__}")
+    for name, (least, most) in NUMBERS.items():
+        value = given.get(name, least)
+        if type(value) is not int or not least <= value <= most:
+            raise ConfigError("C003", f"{name} = {str(value)[:20]} should be a whole number from {least} to {most:,}")
 
 
 def _asked(task: Task, given: Mapping[str, Any]) -> Asked:
@@ -84,11 +102,8 @@ def _asked(task: Task, given: Mapping[str, Any]) -> Asked:
 
 
 def _drawings(label: Any, given: Mapping[str, Any]) -> list[Json]:
-    count = given.get("count", 1)
-    if not isinstance(count, int) or not 1 <= count <= MOST_IMAGES:
-        raise ConfigError("C003", f"images = {str(count)[:20]} should be 1 to {MOST_IMAGES}")
     asked = {key: given[key] for key in ("seed", "steps", "guidance") if key in given}
-    return [{"class": label, "number": number, **asked} for number in range(count)]
+    return [{"class": label, "number": number, **asked} for number in range(given.get("count", 1))]
 
 
 def _examples(task: Task, given: Mapping[str, Any]) -> list[Any]:
@@ -117,12 +132,19 @@ def _curves(found: Sequence[tuple[Any, Json]]) -> list[Json]:
 
 
 def _plain(value: Any) -> Any:
-    """Arrays as lists; a number that is not known as null."""
+    """Arrays as lists."""
     if isinstance(value, tuple):
         return [_plain(each) for each in value]
-    if not hasattr(value, "tolist"):
-        return value
-    return [number if number == number else None for number in value.tolist()]
+    return _finite(value.tolist()) if hasattr(value, "tolist") else value
+
+
+def _finite(value: Any) -> Any:
+    """The same without infinities and NaN, which JSON does not have: they are null."""
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _pictures(bundle: Bundle, task: Task, examples: Sequence[Any], look: str) -> Json:

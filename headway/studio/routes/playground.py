@@ -14,7 +14,7 @@ from headway.studio.play.choice import models
 from headway.studio.play.copies import Tried
 from headway.studio.play.describe import describe, generation_fields, tasks_of
 from headway.studio.play.generation import Play
-from headway.studio.play.prediction import predict
+from headway.studio.play.prediction import check_form, filled, predict
 from headway.studio.stream import events, stepped
 
 Name = Annotated[str, Field(min_length=1, max_length=1000)]
@@ -111,11 +111,12 @@ def router(studio: Studio) -> APIRouter:
     @made.post("/copies")
     def copies(body: Copies) -> dict[str, Any]:
         """The same as a command, as Python and as a request."""
-        task = None
+        task, form = None, filled(body.form)
         if body.kind == "task":
             bundle, _ = studio.models.get(body.model)
             tasks = tasks_of(bundle)
             task = tasks.tasks[tasks.choose(body.task)]
+            check_form(task, form)
         own = (studio.runs / body.model / "run").is_dir() and studio.runs != studio.runs.__class__(RUNS)
         tried = Tried(
             place=str(studio.runs / body.model) if own else body.model,
@@ -125,7 +126,7 @@ def router(studio: Studio) -> APIRouter:
             messages=[message.model_dump() for message in body.messages],
             settings=body.settings,
             task=task,
-            form={name: value for name, value in body.form.items() if value not in ("", None, False)},
+            form=form,
             uploads=body.uploads,
         )
         return tried.to_dict()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,11 +22,12 @@ XSS = "<img src=x onerror=alert(1)>"
 
 @pytest.fixture(scope="session")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A language model and a classifier of images; and the first under a name that is HTML."""
+    """A language model, one that chats, classifiers of texts and of images; and the first under a name that is HTML."""
     out = tmp_path_factory.mktemp("studio") / "runs"
     headway.train("tiny", SMALL, length=32, sample_every=9, out=str(out), quiet=True)
     headway.train("images", SMALL, {"data.size": 16, "model.patch": 8}, out=str(out), quiet=True)
     headway.train("classify", SMALL, out=str(out), quiet=True)
+    headway.train("chat", SMALL, out=str(out), quiet=True)
     shutil.copytree(out / "tiny-0001", out / XSS)
     return out
 
@@ -37,8 +39,6 @@ def playing(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ru
 
 def events(studio: RunningStudio, **body: Any) -> list[dict[str, Any]]:
     """The events of a generation."""
-    import json
-
     with studio.client.stream("POST", "/api/playground/generate", json=body) as answer:
         assert answer.status_code == 200, answer.read()
         return [json.loads(line[6:]) for line in answer.iter_lines() if line.startswith("data: ")]

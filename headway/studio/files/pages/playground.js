@@ -16,7 +16,7 @@ const MAIN = { sampling: ["temperature", "top_p", "top_k", "min_p", "max_tokens"
 const HISTORY = "headway-tried", KEPT = 40;
 
 export async function show(host, { query, signal }) {
-  style("playground");
+  await style("playground");
   const state = { models: [], mode: query.get("mode") || "", signal, again: null };
   const what = h("div", { class: "about" }), body = h("div"), tabs = h("div", { class: "row tabs", role: "group", "aria-label": "what to try" });
   const tried = h("details", { class: "card tried" });
@@ -25,8 +25,8 @@ export async function show(host, { query, signal }) {
   const beside = h("div", { class: "row", hidden: !query.get("with") }, second,
     h("button", { onclick: () => { beside.hidden = true; more.hidden = false; state.models.length = 1; open(); } }, "Only one model"));
   const more = h("button", { hidden: Boolean(query.get("with")), onclick: () => { beside.hidden = false; more.hidden = true; second.querySelector("input").focus(); } }, "Put a second model beside it");
-  fill(host, h("h1", {}, "Playground"), h("p", { class: "lead" }, "Try a trained model: it continues, answers, labels, translates, listens or draws, whatever it was trained for."),
-    h("div", { class: "row choice" }, first, more, beside), what, tabs, body, tried);
+  fill(host, h("div", { class: "playground" }, h("h1", {}, "Playground"), h("p", { class: "lead" }, "Try a trained model: it continues, answers, labels, translates, listens or draws, whatever it was trained for."),
+    h("div", { class: "row choice" }, first, more, beside), what, tabs, body, tried));
 
   async function choose(i, name) {
     fill(body, h("p", { class: "soft", role: "status" }, `loading ${name} …`));
@@ -136,7 +136,7 @@ function generate(mode, { models, signal, given, remember }) {
     await Promise.all(outs.map(o => o.start(body)));
     if (!signal.aborted) remember({ mode: key(mode), input: short(text.value || "(from nothing)"), output: short(outs[0].text), given: body });
   }
-  return h("div", { class: "panel", onkeydown: runs(go, run) }, h("div", { class: "work" }, labelled("Text to continue", text),
+  return h("div", { class: "try", onkeydown: runs(go, run) }, h("div", { class: "work" }, labelled("Text to continue", text),
     h("div", { class: "row" }, go, stop, h("small", { class: "soft" }, "Ctrl+Enter")), shown, copy.node), set.node);
 }
 
@@ -172,7 +172,7 @@ function chat(mode, { models, signal, given, remember }) {
   }
   talks.forEach(draw);
   const enter = event => { if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.target === says) { event.preventDefault(); run(); } };
-  return h("div", { class: "panel", onkeydown: enter }, h("div", { class: "work" }, legend(), columns(models, talks.map(t => t.host)),
+  return h("div", { class: "try", onkeydown: enter }, h("div", { class: "work" }, legend(), columns(models, talks.map(t => t.host)),
     labelled("Your message", says), h("div", { class: "row" }, send, stop, clear, h("small", { class: "soft" }, "Enter sends, Shift+Enter starts a new line")),
     h("details", {}, h("summary", {}, "System message"), labelled("How the model should behave, if it was trained with such messages", system)), copy.node), set.node);
 }
@@ -190,7 +190,7 @@ function beams(mode, { models, signal, given, remember }) {
     await each(models, hosts, go, signal, async model => beamTree(await post("/api/playground/beams", { model: model.name, ...body }, signal)));
     if (!signal.aborted) remember({ mode: key(mode), input: short(text.value), output: "beam search", given: body });
   }
-  return h("div", { class: "panel", onkeydown: runs(go, run) }, h("div", { class: "work" }, labelled("Text to continue", text), h("div", { class: "row" }, go), shown, copy.node), set.node);
+  return h("div", { class: "try", onkeydown: runs(go, run) }, h("div", { class: "work" }, labelled("Text to continue", text), h("div", { class: "row" }, go), shown, copy.node), set.node);
 }
 
 function score(mode, { models, signal, given, remember }) {
@@ -208,7 +208,7 @@ function score(mode, { models, signal, given, remember }) {
     });
     if (!signal.aborted) remember({ mode: key(mode), input: short(text.value), output: "score", given: { text: text.value } });
   }
-  return h("div", { class: "panel narrow", onkeydown: runs(go, run) }, h("div", { class: "work" }, labelled("Text to score", text), h("div", { class: "row" }, go), shown, copy.node));
+  return h("div", { class: "try narrow", onkeydown: runs(go, run) }, h("div", { class: "work" }, labelled("Text to score", text), h("div", { class: "row" }, go), shown, copy.node));
 }
 
 function task(mode, { models, signal, given, remember }) {
@@ -229,7 +229,7 @@ function task(mode, { models, signal, given, remember }) {
     const kept = Object.fromEntries(Object.entries(filled).filter(([name]) => !built.uploads().includes(name)));
     if (!signal.aborted) remember({ mode: key(mode), input: short(Object.values(built.named())[0]), output: short(line), given: kept });
   }
-  return h("div", { class: "panel" + (options.length ? "" : " narrow"), onkeydown: runs(go, run) }, h("div", { class: "work" },
+  return h("div", { class: "try" + (options.length ? "" : " narrow"), onkeydown: runs(go, run) }, h("div", { class: "work" },
     mode.fields.filter(f => own.includes(f.name)).map(f => built.node(f.name)), h("div", { class: "row" }, go, h("small", { class: "soft" }, "Ctrl+Enter")), shown, copy.node),
     options.length > 0 && h("div", { class: "settings card" }, h("h2", {}, "Options"), options.map(f => built.node(f.name))));
 }

@@ -5,6 +5,7 @@ import { h, fill, count, empty, field, number, problem, style, table } from "../
 import { LANGUAGES, SAMPLE } from "../parts/languages.js";
 import { mergePlayer } from "../parts/merges.js";
 import { picker } from "../parts/picker.js";
+import { bars } from "../parts/results.js";
 import { visible } from "../parts/tokens.js";
 
 export const title = "Tokens";
@@ -14,16 +15,16 @@ const MOST = 4, WAIT = 250, FIRST = "Tokenizers split unbelievably: naïve café
 const kept = { text: FIRST, training: SAMPLE, kind: "bpe", size: 400, lower: false };  // while the studio is open in this tab
 
 export async function show(host, { query, signal }) {
-  style("playground");  // the box for models, tabs and bars look the same there
-  style("tokens");
+  await style("playground");  // the box for models, tabs and bars look the same there
+  await style("tokens");
   const names = [...new Set(query.getAll("tokenizer").length ? query.getAll("tokenizer") : ["bytes"])].slice(0, MOST);
   let view = VIEWS.some(([key]) => key === query.get("view")) ? query.get("view") : "compare", leave = new AbortController();
   const body = h("div"), chips = h("ul", { class: "chips", "aria-label": "tokenizers" }), tabs = h("div", { class: "row tabs", role: "group", "aria-label": "views" });
   const pick = picker({ label: "Add a tokenizer: of a run, a folder, a model", signal, only: model => model.group !== "Presets",
     onpick: name => { pick.querySelector("input").value = ""; add(name); } });
   signal.addEventListener("abort", () => leave.abort());
-  fill(host, h("h1", {}, "Tokens"), h("p", { class: "lead" }, "Models read pieces of text, not letters or words. Here is how a text becomes such pieces, and where they come from."),
-    h("div", { class: "row choice" }, pick, h("button", { onclick: () => add("bytes") }, "Add bytes")), chips, tabs, body);
+  fill(host, h("div", { class: "playground tokenizers" }, h("h1", {}, "Tokens"), h("p", { class: "lead" }, "Models read pieces of text, not letters or words. Here is how a text becomes such pieces, and where they come from."),
+    h("div", { class: "row choice" }, pick, h("button", { onclick: () => add("bytes") }, "Add bytes")), chips, tabs, body));
 
   function add(name) {
     if (!names.includes(name)) { names.unshift(name); names.length = Math.min(MOST, names.length); }
@@ -159,9 +160,8 @@ function languages({ names, signal }) {
   each(names, host, signal, async name => {
     const { counts } = await post("/api/tokens/count", { tokenizer: name, texts: LANGUAGES.map(([, , text]) => text) }, signal);
     const base = counts[0].tokens || 1, most = Math.max(...counts.map(each => each.tokens));
-    return h("table", { class: "bars" }, h("caption", {}, "tokens of the same sentence, and how many times as many as in English"), h("tbody", {}, LANGUAGES.map(([language, code, text], i) =>
-      h("tr", {}, h("th", { scope: "row" }, h("span", { title: text }, language)), h("td", { class: "bar" }, h("span", { style: { width: 100 * counts[i].tokens / most + "%" } })),
-        h("td", { class: "number" }, count(counts[i].tokens)), h("td", { class: "number" }, `${(counts[i].tokens / base).toFixed(1)}×`), h("td", {}, counts[i].unknown > 0 && `${counts[i].unknown} unknown`)))));
+    const said = ({ tokens, unknown }) => unknown ? `${count(tokens)}, ${unknown} unknown` : `${count(tokens)} · ${(tokens / base).toFixed(1)}×`;
+    return bars(LANGUAGES.map(([language], i) => [language, counts[i].tokens, said(counts[i])]), "tokens of the same sentence, and how many times as many as in English", { most, unit: "tokens" });
   });
   return [h("p", { class: "soft" }, "The same sentence costs some languages several times as many tokens: a tokenizer serves the languages that it was trained on. More tokens mean a shorter memory, more time, and a higher price."),
     host, h("details", {}, h("summary", {}, "The sentences"), h("ul", {}, LANGUAGES.map(([language, code, text]) => h("li", {}, language + ": ", h("span", { lang: code, dir: "auto" }, text)))))];

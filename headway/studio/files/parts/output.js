@@ -71,7 +71,7 @@ export function output(model, { signal, onstart = () => {}, onend = () => {}, on
   function pick(i) { stop(); at = i; show(); if (branches[at].finish === "stop") view.ended(); }
   function told(branch) {
     const known = branch.tokens.filter(each => each.p !== undefined), mean = known.reduce((sum, each) => sum + each.p, 0) / known.length;
-    fill(state, [`${branch.tokens.length} tokens`, branch.rate && `${number(branch.rate, 3)} tokens/s`, known.length && `mean probability ${percent(mean)}`,
+    fill(state, [branch.tokens.length === 1 ? "1 token" : `${branch.tokens.length} tokens`, branch.rate && `${number(branch.rate, 3)} tokens/s`, known.length && `mean probability ${percent(mean)}`,
       ENDS[branch.finish] || branch.finish].filter(Boolean).join(" · "));
   }
   function stop() { running?.abort(); }

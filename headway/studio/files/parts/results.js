@@ -1,7 +1,8 @@
 // Predictions shown by their shape: labels with probabilities as bars, entities in their text, an answer in its context,
 // blanks, neighbours, pictures, curves … A shape that has no view here is shown as the terminal shows it, and as a table.
 
-import { h, svg, number, table } from "../dom.js";
+import { barChart, lineChart } from "../chart.js";
+import { h, number, table } from "../dom.js";
 import { percent } from "./tokens.js";
 
 /** Everything that the server says of a filled form. `form` is what was filled in. */
@@ -21,16 +22,15 @@ const brief = value => typeof value === "string" && value.length > 300 ? value.s
   : Array.isArray(value) ? (value.length > 60 && value.every(v => typeof v === "number") ? [...value.slice(0, 12), `… ${value.length} numbers`] : value.map(brief))
   : value && typeof value === "object" ? Object.fromEntries(Object.entries(value).map(([k, v]) => [k, brief(v)])) : value;
 
-/** Bars with their numbers: rows of [name, share, text]. */
-export function bars(rows, caption) {
-  const most = Math.max(...rows.map(([, share]) => Math.abs(share)), 1e-9);
-  return h("table", { class: "bars" }, h("caption", {}, caption), h("tbody", {}, rows.map(([name, share, text]) =>
-    h("tr", {}, h("th", { scope: "row" }, name), h("td", { class: "bar" }, h("span", { style: { width: 100 * Math.max(0, share) / Math.max(1, most) + "%" } })),
-      h("td", { class: "number" }, text ?? percent(share))))));
+/** Bars with their numbers: rows of [name, share, text]; `most` is the longest bar. */
+export function bars(rows, title, { most = 1, unit = "probability" } = {}) {
+  const host = h("div");
+  barChart(host, rows.map(([name, value, said]) => ({ name, value: Math.max(0, value), said: said ?? percent(value) })), { title, most, head: ["", "", unit] });
+  return host;
 }
 
 const VIEWS_OF_ALL = [
-  ({ curves }) => curves.length > 0 && curves.map(curve),
+  ({ curves: all }) => all.length > 0 && curves(all),
   ({ results: all }) => all[0] && "png" in all[0] && h("div", { class: "row pictures" }, all.map(each =>
     figure("data:image/png;base64," + each.png, `${each.class}, seed ${each.seed}, number ${each.number}`))),
   ({ results: all, inputs }) => all.length > 1 && all.every(each => "embedding" in each) && similarities(all, inputs),
@@ -44,15 +44,15 @@ function one(found, input, form, lines) {
 const sorted = shares => Object.entries(shares).sort((a, b) => b[1] - a[1]);
 const VIEWS = [
   [f => f.probabilities, f => h("div", {}, h("p", { class: "verdict" }, [f.label].flat().join(", ") || "none"),
-    bars(sorted(f.probabilities).slice(0, 20), "probability of each label"))],
+    bars(sorted(f.probabilities).slice(0, 20), ""))],
   [f => typeof f.label === "number", f => h("p", { class: "verdict" }, number(f.label))],
   [f => f.entities, (f, input) => entities(f.entities, input.text || "")],
   [f => f.blanks, (f, input) => h("div", {}, h("p", { class: "verdict" }, f.best),
-    f.blanks.map((blank, i) => bars(blank.choices.map(c => [c.text, c.probability]), f.blanks.length > 1 ? `blank ${i + 1}` : "probability of each word")))],
+    f.blanks.map((blank, i) => bars(blank.choices.map(c => [c.text, c.probability]), f.blanks.length > 1 ? `blank ${i + 1}` : "")))],
   [f => f.best && "answer" in f.best[0], (f, input, form) => answers(f, form.context || "")],
   [f => f.alignment || f.best, f => h("div", {}, h("p", { class: "verdict" }, text(f)), f.best && table(["", "score"],
     f.best.map(each => [text(each), number(each.score)]), { numeric: [1] }), f.alignment && alignment(f.alignment))],
-  [f => f.neighbours, f => bars(f.neighbours.map(n => [n.word, n.cosine, number(n.cosine, 3)]), "cosine with each word")],
+  [f => f.neighbours, f => bars(f.neighbours.map(n => [n.word, n.cosine, number(n.cosine, 3)]), "nearest words", { unit: "cosine" })],
   [f => f.segments, f => h("div", {}, h("p", { class: "verdict" }, f.text || "(nothing was said)"), h("p", { class: "soft" },
     [f.language, `${number(f.duration, 3)} s of sound`].filter(Boolean).join(" · ")), segments(f.segments))],
   [f => f.embedding, f => h("div", {}, h("p", {}, `${f.embedding.length} numbers`), h("p", { class: "mono soft" }, f.embedding.slice(0, 12).map(v => v.toFixed(3)).join(" ") + " …"),
@@ -100,22 +100,19 @@ function similarities(all, inputs) {
   const names = all.map((_, i) => inputs[i]?.text || `text ${i + 1}`), unit = all.map(({ embedding: v }) => { const n = Math.hypot(...v) || 1; return v.map(x => x / n); });
   const dot = (a, b) => a.reduce((sum, x, i) => sum + x * b[i], 0);
   const first = names.slice(1).map((name, i) => [name, dot(unit[0], unit[i + 1])]).sort((a, b) => b[1] - a[1]);
-  return h("div", {}, bars(first.map(([n, c]) => [n, c, number(c, 3)]), `cosine with “${names[0]}”`),
+  return h("div", {}, bars(first.map(([n, c]) => [n, c, number(c, 3)]), `nearest to “${names[0]}”`, { unit: "cosine" }),
     h("details", {}, h("summary", {}, "All with all"), table(["", ...names.map((_, i) => i + 1)],
       names.map((name, i) => [`${i + 1} ${name}`, ...unit.map(other => dot(unit[i], other).toFixed(2))]), { numeric: names.map((_, i) => i + 1) })));
 }
 
-/** A series and what is predicted to follow it; quantiles are a band. */
-function curve({ name, before, after, bounds }) {
-  const all = [...before, ...after, ...(bounds || []).flat()].filter(v => v !== null), low = Math.min(...all), high = Math.max(...all);
-  const count = before.length + after.length, X = i => 600 * i / Math.max(1, count - 1), Y = v => 190 - 180 * (v - low) / (high - low || 1);
-  const line = (values, from) => values.map((v, i) => v === null ? null : `${X(i + from).toFixed(1)},${Y(v).toFixed(1)}`).filter(Boolean).join(" ");
-  const start = before.length, join = before.length ? [before.at(-1), ...after] : after, from = before.length ? start - 1 : 0;
-  return h("figure", { class: "curve" }, h("figcaption", {}, name, h("span", { class: "soft" }, ` · ${before.length} steps read, ${after.length} predicted (dashed)`)),
-    svg("svg", { viewBox: "0 0 600 200", role: "img", "aria-label": `${name}: ${after.length} predicted steps, from ${number(after[0])} to ${number(after.at(-1))}` },
-      bounds && svg("polygon", { class: "band", points: line(bounds[0], start) + " " + line(bounds[1], start).split(" ").reverse().join(" ") }),
-      svg("line", { class: "now", x1: X(from), x2: X(from), y1: 0, y2: 200 }),
-      svg("polyline", { class: "past", points: line(before, 0) }), svg("polyline", { class: "next", points: line(join, from) })),
-    h("p", { class: "row soft range" }, h("span", {}, `lowest ${number(low)}`), h("span", {}, `highest ${number(high)}`)),
-    h("details", {}, h("summary", {}, "As a table"), table(["step", "predicted"], after.map((v, i) => [i + 1, number(v)]), { numeric: [0, 1] })));
+/** Series and what is predicted to follow them, over one axis: 0 is the last step that was read; quantiles are a band. */
+function curves(all) {
+  const host = h("div", { class: "curves" }), steps = (from, values) => values.map((_, i) => from + i);
+  const panel = ({ name, before, after, bounds }) => {
+    const last = before.length ? [before.at(-1)] : [], from = 1 - last.length;
+    return { key: name, title: name, series: [{ name: "read", x: steps(1 - before.length, before), y: before },
+      { name: "predicted", x: steps(from, [...last, ...after]), y: [...last, ...after], band: bounds && bounds.map(edge => [...last, ...edge]) }] };
+  };
+  lineChart(host, { title: "Forecast", axis: "step", whole: true, controls: false, panels: all.map(panel) });
+  return host;
 }

@@ -9,7 +9,7 @@ export const visible = text => text.replaceAll(" ", "␣").replaceAll("\n", "↵
 
 /** What the colours and underlines mean. */
 export function legend() {
-  return h("p", { class: "legend" }, "probability of a token: ",
+  return h("p", { class: "token-legend" }, "probability of a token: ",
     SCALE.map(([, name], i) => [h("span", { class: "token p" + i }, name), " "]));
 }
 
