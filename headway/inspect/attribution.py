@@ -161,7 +161,8 @@ class _Path:
 
     def _points(self, places: Tensor) -> Tensor:
         by = places.to(self.end).view(-1, *[1] * (self.end.ndim - 1))
-        return (self.start + by * (self.end - self.start)).detach()
+        found: Tensor = (self.start + by * (self.end - self.start)).detach()
+        return found
 
     def _logits(self, x: Tensor) -> Tensor:
         model, reading = self.session.model, repeated(self.reading, len(x))

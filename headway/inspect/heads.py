@@ -65,23 +65,24 @@ def head_stats(
     masks = key_masks(queries, keys, own)
     if grid is not None:  # the patch before another one in the row is not before it in any other sense
         masks = {name: mask for name, mask in masks.items() if name not in ("previous", "next")}
-    apart = distances(len(queries), len(keys), grid) if own else None
+    spread = np.exp(entropy)
+    broad = (spread / np.maximum(visible, 1)).mean(-1)
+    shares = {name: _share(maps, mask) for name, mask in masks.items() if mask.any()}  # L H each
+    apart = (maps * distances(len(queries), len(keys), grid)).sum(-1).mean(-1) if own else None
     found: list[HeadStats] = []
-    for layer, head in np.ndindex(*maps.shape[:2]):
-        weights, spread = maps[layer, head], entropy[layer, head]
-        shares = {name: round(float(_share(weights, mask)), 6) for name, mask in masks.items() if mask.any()}
-        distance = None if apart is None else float((weights * apart).sum(-1).mean())
-        broad = float((np.exp(spread) / np.maximum(visible, 1)).mean())
+    for at in np.ndindex(*maps.shape[:2]):
+        each = {name: round(float(share[at]), 6) for name, share in shares.items()}
+        distance = None if apart is None else float(apart[at])
         found.append(
             HeadStats(
                 kind=kind,
-                layer=layer,
-                head=head,
-                entropy=float(spread.mean()),
-                keys=float(np.exp(spread).mean()),
+                layer=at[0],
+                head=at[1],
+                entropy=float(entropy[at].mean()),
+                keys=float(spread[at].mean()),
                 distance=distance,
-                shares=shares,
-                looks_at=_named(shares, broad, distance),
+                shares=each,
+                looks_at=_named(each, float(broad[at]), distance),
             )
         )
     return found
@@ -117,10 +118,10 @@ def distances(queries: int, keys: int, grid: Grid | None) -> NDArray[np.float64]
     return apart
 
 
-def _share(weights: Maps, mask: NDArray[np.bool_]) -> np.floating[Any]:
-    """The share of the attention that queries give to their keys of a kind, over the queries that have such keys."""
+def _share(maps: Maps, mask: NDArray[np.bool_]) -> Maps:
+    """(L, H): the attention that queries give to their keys of a kind, over the queries that have such keys."""
     asked = mask.any(-1)
-    share: np.floating[Any] = (weights * mask).sum(-1)[asked].mean()
+    share: Maps = (maps[:, :, asked] * mask[asked]).sum(-1).mean(-1)
     return share
 
 

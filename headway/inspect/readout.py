@@ -49,10 +49,19 @@ class Readout:
     number: bool = False
     """Whether the answer is a number."""
 
+    @property
+    def each(self) -> bool:
+        """Whether each position has answers of its own, which depend on its hidden state alone."""
+        return self.head in ("lm", "tag")
+
     def top(self, hidden: Tensor, mask: Tensor | None, k: int) -> list[list[Answer]]:
         """The k likeliest answers at each position of the first row."""
-        chances = self.chances(self.logits(hidden, mask)[0].float())
-        best, ids = chances.topk(min(k, chances.shape[-1]))
+        logits = self.logits(hidden, mask)[0].float()
+        if self.number or self.several or self.head == "span":
+            best, ids = self.chances(logits).topk(min(k, logits.shape[-1]))
+        else:  # the softmax of a few: of a large vocabulary, all would take longer than the model
+            best, ids = logits.topk(min(k, logits.shape[-1]))
+            best = (best - logits.logsumexp(-1, keepdim=True)).exp()
         return [
             [Answer(label=self.name(i), probability=p, id=i) for p, i in zip(some, numbers, strict=True)]
             for some, numbers in zip(best.tolist(), ids.tolist(), strict=True)

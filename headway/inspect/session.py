@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -34,10 +35,11 @@ class Session:
     def __init__(self, loaded: Loaded) -> None:
         self.loaded, self.model = loaded, loaded.model
         self.parts = parts_of(loaded.model)
-        if not self.parts:
-            hint = "headway run uses it, headway check checks it"
-            raise DataError("D001", f"{loaded.name} has no attention: it is no transformer", hint)
-        self.readout = readout_of(loaded)
+
+    @cached_property
+    def readout(self) -> Readout | None:
+        """The head whose answers are shown; None for a model that gives vectors."""
+        return readout_of(self.loaded)
 
     def overview(self) -> dict[str, Any]:
         """The parts of the model in the order in which an input goes through them, with their sizes."""
@@ -52,6 +54,9 @@ class Session:
 
     def run(self, given: Any, *, target: str | None = None, changes: Sequence[Change] = ()) -> Pass:
         """One forward pass, with changes of the model: `session.run("To be", changes=[Ablate(layer=2, head=1)])`."""
+        if not self.parts:
+            hint = "headway inspect without an input looks at its weights"
+            raise DataError("D001", f"{self.loaded.name} has no attention: it is no transformer", hint)
         reading, own = self.read(given, target), dict[str, Callable[..., Tensor]]()
 
         def hook(name: str, make: Callable[..., Tensor]) -> None:
@@ -154,6 +159,8 @@ class Session:
 
     def positions(self, kind: str = "") -> dict[str, Any]:
         """How a stack knows of positions: cosines of their vectors, wavelengths, slopes, or a learned bias."""
+        if not self.parts:
+            return {"kind": "none"}
         part = chosen_part(self.parts, kind)
         return positions(part, front_of(self.model, part))
 

@@ -196,16 +196,19 @@ class Pass:
                 found[branch] = array(torch.stack([self.activations[name][0].float().norm(dim=-1) for name in names]))
         return found
 
-    def lens(self, k: int = 3) -> list[list[list[Answer]]]:
+    def lens(self, k: int = 3, position: int | None = None) -> list[list[list[Answer]]]:
         """For each layer, the embeddings first, and each position: the k answers that the model's head would give.
 
-        A head of the whole input (a classifier) has one position.
+        A head of the whole input (a classifier) has one position. `position` asks for that one alone, which is fast.
         """
         readout, part = self.require_readout(), self.part()
-        norm = part.stack.norm
+        norm, stream = part.stack.norm, self.residual(part.kind)
         with torch.no_grad():
-            layers = [x[None] if norm is None else norm(x[None]) for x in self.residual(part.kind)]
-            return [readout.top(x, self.output.attention_mask, k) for x in layers]
+            layers = stream[:, None] if norm is None else norm(stream[:, None])  # L + 1, 1, T, M
+            if position is None or not readout.each:
+                return [readout.top(x, self.output.attention_mask, k) for x in layers]
+            at = checked_position(position, stream.shape[1])
+            return [[answers] for answers in readout.top(layers[:, :, at].transpose(0, 1), None, k)]
 
     def predictions(self, k: int = 5) -> list[list[Answer]]:
         """The k likeliest answers of the model at each position; one position for a head of the whole input."""

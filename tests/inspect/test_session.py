@@ -48,6 +48,9 @@ def test_the_last_layer_of_the_lens_is_the_prediction(any_bundle: Bundle) -> Non
     assert len(lens) == 3
     assert [[a.id for a in row] for row in lens[-1]] == [[a.id for a in row] for row in said]
     assert lens[0] != lens[1] != lens[2]
+    last = len(lens[0]) - 1
+    for layer, one in zip(lens, seen.lens(3, last), strict=True):
+        assert [a.id for a in one[-1]] == [a.id for a in layer[last]]
 
 
 def test_predictions_are_the_probabilities_of_the_model(bundle: Bundle, classifier: Bundle) -> None:

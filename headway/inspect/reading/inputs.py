@@ -17,8 +17,8 @@ def read_input(loaded: Loaded, given: Any, target: str | None = None) -> Reading
     config = loaded.model.config
     if not isinstance(config.source or config.output_front, TokensConfig):
         return read_thing(loaded, given, target)
-    pair = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
-    for text in pair:
-        if text is not None and not isinstance(text, str):
-            raise DataError("D001", f"the input is of type {type(text).__name__}, the model reads texts")
-    return read_text(loaded, *pair, target)
+    text, pair = given if isinstance(given, tuple) and len(given) == 2 else (given, None)
+    for each in (text, pair):
+        if each is not None and not isinstance(each, str):
+            raise DataError("D001", f"the input is of type {type(each).__name__}, the model reads texts")
+    return read_text(loaded, text, pair, target)

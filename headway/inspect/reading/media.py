@@ -136,8 +136,9 @@ def _series(loaded: Loaded, model: SeriesModel, example: SeriesExample, name: st
     config, like = model.config, next(model.parameters())
     table, _, read = standardised(model, folder_scaling(model, loaded.folder), example, config.look_back)
     windows = torch.from_numpy(read[None].astype(np.float32)).to(like.device, like.dtype)
-    steps = range(0, config.look_back, config.stride)
-    tokens = tuple(Token(label=f"{step}–{min(step + config.patch, config.look_back) - 1}") for step in steps)
+    padded = 0 if config.stack.causal else config.stride  # an encoder repeats the last value
+    steps = range(0, config.look_back + padded - config.patch + 1, config.stride)
+    tokens = tuple(Token(label=f"{step}–{step + config.patch - 1}") for step in steps)
     return Reading(medium="table", text=name or ", ".join(table.columns), args=(windows,), tokens={"": tokens})
 
 

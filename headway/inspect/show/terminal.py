@@ -14,6 +14,7 @@ from headway.inspect.patching import Patching, Scores, place_of
 from headway.inspect.reading.base import Grid, Token
 from headway.inspect.readout import Answer
 from headway.inspect.trace import Pass
+from headway.inspect.weights.embeddings import EmbeddingMap
 from headway.inspect.weights.units import units
 from headway.progress import printable
 from headway.report.format import brief
@@ -24,6 +25,8 @@ WIDTH = 100
 """Columns of a picture."""
 MOST = 32
 """Positions of a map that are drawn; the others are in the page and in JSON."""
+FEW = 5
+"""Units that are named."""
 SAMPLED = 24
 """Positions that are compared with each other in a picture."""
 LABEL = 12
@@ -172,6 +175,44 @@ def strongest(stats: Sequence[HeadStats], layer: int | None, head: int | None) -
     )
 
 
+def distance_lines(word: str, apart: Sequence[float]) -> Iterator[str]:
+    """How far apart a word is in two texts, layer by layer."""
+    yield f"{shown(word)} in both texts: cosine distance by layer"
+    most = max(*apart, 1e-9)
+    for number, value in enumerate(apart):
+        name = "embeddings" if number == 0 else f"layer {number - 1}"
+        yield f"  {name:<10}  {value:5.3f}  {'█' * round(40 * value / most)}".rstrip()
+
+
+def neighbour_lines(word: str, found: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The tokens nearest to a word."""
+    yield f"nearest to {shown(word)}, by the cosine of their vectors"
+    wide = max(len(shown(each["word"])) for each in found)
+    for each in found:
+        bar = "█" * round(40 * max(each["cosine"], 0))
+        yield f"  {shown(each['word']):<{wide}}  {each['cosine']:5.2f}  {bar}".rstrip()
+
+
+def map_of_words(found: EmbeddingMap) -> Iterator[str]:
+    """Words where their vectors lie; a word that would cover another one is left out."""
+    points = found.points.numpy()
+    low, high = points.min(0), points.max(0)
+    places = (points - low) / np.maximum(high - low, 1e-9)
+    rows = [[" "] * WIDTH for _ in range(WIDTH // 4)]
+    left_out = 0
+    for word, (x, y) in zip(found.words, places, strict=True):
+        label = f"·{shown(word)[:LABEL]}"
+        column, row = round(x * (WIDTH - len(label))), round((1 - y) * (len(rows) - 1))
+        if any(cell != " " for cell in rows[row][max(0, column - 1) : column + len(label) + 1]):
+            left_out += 1
+            continue
+        rows[row][column : column + len(label)] = label
+    yield f"{len(found.words)} words; the two directions hold {found.share:.0%} of the variance"
+    yield from ("  " + "".join(row).rstrip() for row in rows)
+    if left_out:
+        yield f"  {left_out} words would cover others; --json has all"
+
+
 def map_lines(seen: Pass, stats: HeadStats) -> Iterator[str]:
     """The map of one head: rows look at columns. Of a picture, what all positions look at together."""
     share = max(stats.shares.values(), default=0.0)
@@ -219,12 +260,13 @@ def lens_lines(seen: Pass) -> Iterator[str]:
     """What each layer would answer at the place of the answer."""
     if seen.readout is None or seen.readout.number or seen.readout.head == "span":
         return
-    lens, place = seen.lens(3), place_of(seen, None)
-    where = "" if len(lens[0]) == 1 else f" at {shown(seen.tokens[place].label)}"
+    place = place_of(seen, None)
+    lens = seen.lens(3, place)
+    where = f" at {shown(seen.tokens[place].label)}" if seen.readout.each else ""
     yield f"logit lens: what each layer would answer{where}"
     for number, layer in enumerate(lens):
         name = "embeddings" if number == 0 else f"layer {number - 1}"
-        told = "  ".join(f"{shown(a.label)[:LABEL]:<{LABEL}} {a.probability:4.0%}" for a in layer[place])
+        told = "  ".join(f"{shown(a.label)[:LABEL]:<{LABEL}} {a.probability:4.0%}" for a in layer[0])
         yield f"  {name:<10}  {told}"
 
 
@@ -267,16 +309,22 @@ def _numbers(values: Scores, labels: Sequence[str]) -> Iterator[str]:
 
 
 def unit_lines(seen: Pass) -> Iterator[str]:
-    """Neurons that stay silent on this input, and channels that stand out: one line for each layer that has any."""
+    """Neurons that stay silent on this input, by layer; channels that stand out, the largest first."""
     found = units(seen)
-    if not any(each.silent or each.outliers for each in found):
-        return
-    yield "units: neurons that stay silent on this input, channels that stand out"
+    silent = [f"layer {each.layer}: {each.silent:,} of {each.neurons:,}" for each in found if each.silent]
+    if silent:
+        more = f" and {len(silent) - FEW} layers more" if len(silent) > FEW else ""
+        yield f"neurons that stay silent on this input: {', '.join(silent[:FEW])}{more}"
+    layers: dict[int, list[tuple[float, int]]] = {}
     for each in found:
-        told = [f"{each.silent:,} of {each.neurons:,} neurons silent"] if each.silent else []
-        told += [f"channel {channel} is {ratio:.0f} times the median" for channel, ratio in each.outliers[:3]]
-        if told:
-            yield f"  layer {each.layer:<4}  {', '.join(told)}"
+        for channel, ratio in each.outliers:
+            layers.setdefault(channel, []).append((ratio, each.layer))
+    if layers:
+        yield "channels of the residual stream that stand out"
+    for channel, seen_at in sorted(layers.items(), key=lambda each: -max(each[1])[0])[:FEW]:
+        ratio, layer = max(seen_at)
+        at = f"after {counted(len(seen_at), 'layers')}" if len(seen_at) > 1 else f"after layer {layer}"
+        yield f"  channel {channel:>5}  up to {ratio:.0f} times the median (layer {layer}); {at}"
 
 
 def position_lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -302,20 +350,25 @@ def position_lines(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def overview_lines(name: str, found: Mapping[str, Any]) -> Iterator[str]:
-    """The parts of a model, from the input to the answer."""
+    """The parts of a model, from the input to the answer, and what positions look like to it."""
     yield f"{name}: {found['kind']}, {brief(found['parameters'])} parameters"
     for part in found["parts"]:
         yield f"  {part['of']:<8} {part['part']:<6} {brief(part['parameters']):>6}  {part_line(part)}"
+    yield from position_lines(found["positions"])
+
+
+def _positions(part: Mapping[str, Any]) -> str:
+    return "" if part.get("positions", "none") == "none" else f", {part['positions']} positions"
 
 
 def part_line(part: Mapping[str, Any]) -> str:
     """What a part of a model is made of."""
     if part["part"] == "front":
         what = {"tokens": f"{part.get('vocab', 0):,} tokens", "patches": f"{part.get('count')} patches"}
-        return f"{what.get(part['reads'], part['reads'])}, {part['positions']} positions"
+        return f"{what.get(part['reads'], part['reads'])}{_positions(part)}"
     if part["part"] == "stack":
         groups = f" ({part['n_kv_heads']} of keys)" if part["n_kv_heads"] != part["n_heads"] else ""
         size = f"{part['layers']} layers, {part['d_model']} wide, {part['n_heads']} heads{groups} of {part['d_head']}"
-        return f"{size}, ffn {part['d_ff']} {part['activation']}, {part['norm_at']}-{part['norm']}"
+        return f"{size}, ffn {part['d_ff']} {part['activation']}, {part['norm_at']}-{part['norm']}{_positions(part)}"
     answers = f"{part['answers']:,} answers" if "answers" in part else ""
     return f"{answers}{', tied' if part.get('tied') else ''}"

@@ -5,31 +5,35 @@ Letters: V tokens, N words or positions, M width of the model, H heads.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from headway.config.model import TokensConfig
+from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError
 from headway.front.embedded import Positions
 from headway.front.patches import PatchEmbedding
-from headway.front.tokens import TokenEmbedding
 from headway.inspect.parts import Part
-from headway.inspect.reading.text import label_of
 from headway.inspect.trace import rounded
+from headway.joint.words import WordVectors
 from headway.model.positions import alibi_slopes
 from headway.tasks.predictor import DIGITS, Loaded
 from headway.tasks.word2vec.map import flattened
-from headway.tasks.word2vec.search import Neighbour
+from headway.tasks.word2vec.predict import WordVectorsPredictor
+from headway.tasks.word2vec.search import Neighbour, Search
 
 WORDS, LETTERS = 150, 2
 """Words of a map where nobody names them: whole words of so many letters at least, from the front of the vocabulary."""
 POSITIONS = 256
 """The most positions that are compared with each other."""
+SPACES = "Ġ▁"
+"""Signs of a space at the front of a piece."""
 FAR = 128
 """The largest distance at which a learned bias is shown."""
 
@@ -48,48 +52,80 @@ class EmbeddingMap:
         return {"words": list(self.words), "points": rounded(self.points), "share": round(self.share, DIGITS)}
 
 
-def token_vectors(loaded: Loaded) -> Tensor:
-    """(V, M): the vectors of all tokens that the model reads."""
+@dataclass(frozen=True)
+class Vocabulary:
+    """The words or tokens of a model, and their vectors."""
+
+    words: list[str]
+    vectors: Tensor
+    """(V, M)"""
+    ids: Callable[[str], list[int]]
+    """The rows of a word: several if it has several tokens."""
+
+    def vector(self, word: str) -> Tensor:
+        """(M,): the mean over the tokens of a word."""
+        return self.vectors[torch.tensor(self.ids(word))].mean(0)
+
+
+def vocabulary(loaded: Loaded) -> Vocabulary:
+    """Everything that has a vector of its own."""
     model = loaded.model
+    if isinstance(model, WordVectors):
+        search = WordVectorsPredictor(loaded).search
+        return Vocabulary(search.words, search.vectors.float(), partial(_known_word, search))
     for name in ("source", "target"):
         front = getattr(model, name, None)
-        if isinstance(front, TokenEmbedding) and isinstance(front.config, TokensConfig):
-            return front.table.weight.detach()[: front.config.vocab].float()
+        table = getattr(front, "table", None)
+        if isinstance(table, nn.Embedding) and isinstance(front.config, TokensConfig):
+            tokenizer = loaded.require_tokenizer()
+            vectors = table.weight.detach()[: front.config.vocab].float()
+            return Vocabulary(tokenizer.pieces(range(len(vectors))), vectors, partial(_tokens_of, tokenizer))
     raise DataError("D001", f"{loaded.name} reads no tokens, so it has no vectors of words")
 
 
-def word_vector(loaded: Loaded, vectors: Tensor, word: str) -> Tensor:
-    """(M,): the mean over the tokens of a word."""
-    ids = loaded.require_tokenizer().ids([word])[0]
+def _known_word(search: Search, word: str) -> list[int]:
+    place = search.place(word)
+    if place is None:
+        search.vector(word)  # an error that names near spellings, or a word that only n-grams know
+        raise DataError("D001", f"{word!r} has a vector by its n-grams only", "headway run finds its neighbours")
+    return [place]
+
+
+def _tokens_of(tokenizer: Tokenizer, word: str) -> list[int]:
+    ids = tokenizer.ids([word])[0]
     if not ids:
         raise DataError("D001", f"the tokenizer has no token for {word!r}")
-    return vectors[torch.tensor(ids)].mean(0)
+    return ids
 
 
 def neighbours(loaded: Loaded, word: str, k: int) -> list[Neighbour]:
-    """The k tokens with the highest cosine to a word, itself left out."""
-    vectors, tokenizer = token_vectors(loaded), loaded.require_tokenizer()
-    cosines = F.cosine_similarity(vectors, word_vector(loaded, vectors, word)[None])
-    own = tokenizer.ids([word])[0]
+    """The k words or tokens with the highest cosine to a word, itself left out."""
+    known = vocabulary(loaded)
+    own = known.ids(word)
+    cosines = F.cosine_similarity(known.vectors, known.vector(word)[None])
     if len(own) == 1:
         cosines[own[0]] = -torch.inf
-    best = cosines.topk(min(k, len(cosines) - len(own)))
+    best = cosines.topk(min(k, len(cosines) - 1))
     return [
-        Neighbour(label_of(tokenizer.decode, i, tokenizer.pieces([i])[0]), cosine)
+        Neighbour(readable(known.words[i]), cosine)
         for cosine, i in zip(best.values.tolist(), best.indices.tolist(), strict=True)
     ]
 
 
+def readable(piece: str) -> str:
+    """A piece with its space, where byte-level and sentencepiece vocabularies have a sign for it."""
+    return " " + piece[1:] if piece[:1] in SPACES else piece
+
+
 def embedding_map(loaded: Loaded, words: Sequence[str]) -> EmbeddingMap:
     """A map of these words; without any, of the first whole words of the vocabulary."""
-    vectors, tokenizer = token_vectors(loaded), loaded.require_tokenizer()
+    known = vocabulary(loaded)
     if words:
-        chosen, rows = list(words), torch.stack([word_vector(loaded, vectors, word) for word in words])
+        chosen, rows = list(words), torch.stack([known.vector(word) for word in words])
     else:
-        pieces = tokenizer.pieces(range(len(vectors)))
-        plain = [(i, piece.lstrip("Ġ▁")) for i, piece in enumerate(pieces)]
+        plain = [(i, piece.lstrip(SPACES)) for i, piece in enumerate(known.words)]
         found = [(i, word) for i, word in plain if word.isalpha() and len(word) >= LETTERS] or plain
-        chosen, rows = [word for _, word in found[:WORDS]], vectors[torch.tensor([i for i, _ in found[:WORDS]])]
+        chosen, rows = [word for _, word in found[:WORDS]], known.vectors[torch.tensor([i for i, _ in found[:WORDS]])]
     if len(chosen) < 2:
         raise DataError("D001", "a map needs two words or more")
     points, share = flattened(rows)

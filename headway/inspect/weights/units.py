@@ -8,7 +8,7 @@ from typing import Any
 from headway.inspect.trace import DIGITS, Pass
 
 SILENT = 0.01
-"""A neuron is silent if it never reaches this share of the root mean square of its layer."""
+"""A neuron is silent if its peak is at most this share of the median peak of its layer."""
 OUTLIER = 6.0
 """A channel stands out if it is so many times as large as the median channel (Dettmers et al. 2022 found such)."""
 SHOWN = 5
@@ -45,7 +45,7 @@ def units(seen: Pass, kind: str = "") -> list[Units]:
         if inner is not None:
             x = inner[0].float()
             peak, where = x.abs().max(0)
-            count, silent = len(peak), int((peak <= SILENT * x.pow(2).mean().sqrt()).sum())
+            count, silent = len(peak), int((peak <= SILENT * peak.median()).sum())
             loudest = [(n, float(x[where[n], n]), int(where[n])) for n in peak.topk(min(SHOWN, count)).indices.tolist()]
         found.append(
             Units(

@@ -170,7 +170,7 @@
 
   function matrix(each) {
     const rows = each.tokens.length, columns = each.columns.length;
-    const cell = Math.max(3, Math.min(22, Math.floor(480 / Math.max(rows, columns))));
+    const cell = Math.max(3, Math.min(36, Math.floor(480 / Math.max(rows, columns))));
     const labelled = cell >= 9, longest = (texts, most) => Math.min(most, Math.max(...texts.map(text => shown(text).length)));
     const left = labelled ? 7 * longest(each.tokens, 13) + 12 : 4, top = labelled ? 6.2 * longest(each.columns, 10) + 16 : 4;
     const canvas = make("canvas"), map = make("canvas"), scale = window.devicePixelRatio || 1;
