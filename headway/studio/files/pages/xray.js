@@ -1,6 +1,6 @@
 // X-ray: what goes on inside a model for one input, from the whole down to the arithmetic of one cell.
 
-import { post } from "../api.js";
+import { post, put } from "../api.js";
 import { count, empty, field, fill, h, problem, style, table } from "../dom.js";
 import { bars, percent } from "../parts/bars.js";
 import { block } from "../parts/block.js";
@@ -28,7 +28,7 @@ export async function show(host, { query, signal, go }) {
   const model = query.get("model") || "";
   const choose = picker({ label: "Model", value: model, signal, onpick: name => go("/xray?model=" + encodeURIComponent(name)) });
   const facts = h("p", { class: "lead" }), body = h("div");
-  host.append(h("div", { class: "x-page" }, h("h1", {}, "X-ray"), facts, choose, body));
+  host.append(h("div", { class: "x-page" }, h("h1", {}, "X-ray"), facts, h("div", { class: "playground" }, choose), body));
   if (!model) {
     facts.textContent = "Every part of a model, with the numbers of your own input.";
     fill(body, empty("Pick a model above, or train one: the tour does it in a minute.", h("p", {}, h("a", { class: "button", href: "/learn" }, "Take the tour"))));
@@ -71,9 +71,23 @@ class Xray {
       if (event.key === "Enter" && !event.shiftKey) { event.preventDefault(); this.run(); }
     });
     const what = { text: "Text", image: "Picture", sound: "Sound", table: "Series", graph: "Graph" }[this.card.takes] || "Input";
+    const file = ["image", "sound", "table"].includes(this.card.takes) && h("input", { type: "file", accept: { image: "image/*", sound: "audio/*" }[this.card.takes], onchange: () => this.send(file) });
     const help = this.card.takes === "text" ? "Enter runs it, Shift+Enter starts a new line." : "A path on this machine, or a made-up input such as the one above.";
-    fill(this.host, h("div", { class: "x-input" }, field(what, this.input, help), this.pair && field(this.card.second === "context" ? "Context" : "Second text", this.pair), button), this.out);
+    fill(this.host, h("div", { class: "x-input" }, field(what, this.input, help), this.pair && field(this.card.second === "context" ? "Context" : "Second text", this.pair), file && field("Or a file", file), button), this.out);
     return this.run();
+  }
+
+  /** Copy a file to the studio, and run it by its path there. */
+  async send(box) {
+    const [file] = box.files;
+    if (!file) return;
+    try {
+      const { batch } = await post("/api/data/batch", {}, this.signal);
+      this.input.value = (await put(`/api/data/upload/${batch}/${encodeURIComponent(file.name)}`, file, this.signal)).path;
+      await this.run();
+    } catch (error) {
+      if (error.name !== "AbortError") fill(this.out, problem(error));
+    }
   }
 
   async run() {

@@ -11,7 +11,7 @@ const box = (look, title, ...inside) => h("div", { class: "x-box " + look }, h("
 export function block({ stack, norms, position, layer, heads, cross, neurons, causal, onhead }) {
   const at = name => norms[name] && norms[name][layer][position], length = v => h("p", { class: "soft" }, "length ", number(v, 3));
   const norm = () => box("norm", stack.norm === "rmsnorm" ? "RMSNorm" : stack.norm === "dyt" ? "DyT" : "LayerNorm");
-  const add = (name, v) => [h("span", { class: "x-plus", title: "residual connection: added to what came in" }, "+"), h("p", { class: "x-adds " + name }, "adds ", h("b", {}, number(v, 3)))];
+  const add = v => h("div", { class: "x-add" }, h("span", { class: "x-plus", title: "residual connection: added to what came in" }, "+"), h("small", {}, "adds ", h("b", {}, number(v, 3))));
   const attention = (kind, title, found, masked) => box(kind, title, h("p", { class: "soft" }, `${stack.n_heads} heads × ${stack.d_head}`, stack.n_kv_heads !== stack.n_heads && `, ${stack.n_kv_heads} of keys and values`),
     h("div", { class: "x-thumbs" }, thumbs(found, layer, masked).map((canvas, i) => h("button", { class: "quiet", title: `head ${i + 1}`, "aria-label": `${title}, head ${i + 1}`, onclick: () => onhead(kind, i) }, canvas, h("small", {}, i + 1)))));
   const ffn = box("ffn", "Feed-forward", h("p", { class: "soft" }, `${stack.d_model} → ${stack.d_ff} → ${stack.d_model}, ${stack.activation}${stack.gated ? ", gated" : ""}`),
@@ -22,7 +22,7 @@ export function block({ stack, norms, position, layer, heads, cross, neurons, ca
   if (cross) branches.push(["cross", attention("cross", "Attention to the encoder", cross, false)]);
   branches.push(["ffn", ffn]);
   const order = { pre: [norm, arrow, "inside", "add"], post: ["inside", "add", arrow, norm], sandwich: [norm, arrow, "inside", arrow, norm, "add"], branch: ["inside", arrow, norm, "add"] }[stack.norm_at];
-  const parts = branches.map(([name, inside]) => order.map(each => each === "inside" ? inside : each === "add" ? [arrow(), add(name, at(name))] : each()));
+  const parts = branches.map(([name, inside]) => order.map(each => each === "inside" ? inside : each === "add" ? [arrow(), add(at(name))] : each()));
   return h("div", { class: "x-block" }, box("ends", "In", length(norms.residual[layer][position])), arrow(),
     parts.map(part => [part, arrow()]), box("ends", "Out", length(norms.residual[layer + 1][position])));
 }
