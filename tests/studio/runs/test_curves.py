@@ -18,7 +18,8 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> History:
     log[12_345]["loss"] = 99.0
     log[7_000]["loss"] = float("nan")
     folder = write_run(
-        tmp_path_factory.mktemp("runs") / "a", [event("start", step=0), *log, event("save", step=9000, memory=3e8), event("save", step=18_000, memory=4e8)]
+        tmp_path_factory.mktemp("runs") / "a",
+        [event("start", step=0), *log, event("save", step=9000, memory=3e8), event("save", step=18_000, memory=4e8)],
     )
     return read_run(folder)
 
