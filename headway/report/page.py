@@ -27,19 +27,33 @@ def _environment(script_name: str = CHARTS) -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    script = script_text(script_name)
     made.globals |= {
-        "style": Markup((TEMPLATES / "page.css").read_text(encoding="utf-8")),
-        "script": Markup(script),
-        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        "style": Markup((TEMPLATES / "page.css").read_text(encoding="utf-8") + style_text()),
+        "script": Markup(script_text(script_name)),
+        "policy": Markup(policy(script_name)),
     }
     return made
 
 
 @cache
+def style_text() -> str:
+    """The style of charts, in reports and in the studio."""
+    return (TEMPLATES / "charts.css").read_text(encoding="utf-8")
+
+
+@cache
 def script_text(name: str = CHARTS) -> str:
-    """The only script that a page's Content-Security-Policy allows."""
+    """The only script that a page's policy allows: by default the module of charts, which the studio has, too."""
     return (TEMPLATES / name).read_text(encoding="utf-8")
+
+
+@cache
+def policy(name: str = CHARTS) -> str:
+    """The Content-Security-Policy of a page: nothing is loaded, and this script alone runs."""
+    digest = base64.b64encode(hashlib.sha256(script_text(name).encode()).digest()).decode()
+    return (
+        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'"
+    )
 
 
 def render_page(name: str, values: dict[str, Any], script: str = CHARTS) -> str:
