@@ -174,9 +174,10 @@ class PositionConfig:
     length: int = 512
     """Rows of the learned table; a sinusoidal table grows as needed."""
     offset: int = 0
-    """BART and RoBERTa leave the first rows of the table unused."""
-    layout: Literal["interleaved", "halves"] = "interleaved"
-    """sinusoidal: sine and cosine alternate (2017), or all sines come first (Marian)."""
+    """The first position: BART and RoBERTa leave the first rows of the table unused, M2M-100 the first sines."""
+    layout: Literal["interleaved", "halves", "fairseq"] = "interleaved"
+    """sinusoidal: sine and cosine alternate (2017), or all sines come first (Marian); fairseq: these too, and the last
+    frequency is exactly 1/10,000 (M2M-100)."""
     every_layer: bool = False
     """Add the positions before every block, not only to the input."""
 

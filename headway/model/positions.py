@@ -41,8 +41,8 @@ def sinusoidal(positions: Tensor, width: int, layout: str = "interleaved", base:
     # in float32, angles are already off by 3e-5 at position 512
     exact = torch.float32 if positions.device.type == "mps" else torch.float64
     even = torch.arange(0, width, 2, device=positions.device, dtype=exact)
-    angles = positions[..., None].to(exact) * base ** (-even / width)
-    waves = torch.stack([angles.sin(), angles.cos()], -2 if layout == "halves" else -1)
+    angles = positions[..., None].to(exact) * base ** (-even / (width - 2 if layout == "fairseq" else width))
+    waves = torch.stack([angles.sin(), angles.cos()], -1 if layout == "interleaved" else -2)
     return waves.flatten(-2)[..., :width].float()
 
 

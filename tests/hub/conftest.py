@@ -17,6 +17,7 @@ from headway.hub.tables import FAMILIES
 from headway.model.model import Transformer
 
 VOCAB = 60
+SEQ2SEQ = ("t5", "mt5", "bart", "marian", "mbart", "m2m_100", "pegasus")
 IMAGES = ("vit", "deit", "dinov2", "clip_vision_model")
 
 
@@ -84,7 +85,7 @@ def perturbed(oracle: Any, separate_head: bool) -> Any:
     generator = torch.Generator().manual_seed(1)
     if separate_head:
         oracle.lm_head.weight = nn.Parameter(torch.zeros_like(oracle.lm_head.weight))
-    still = "embed_positions" if oracle.config.model_type == "marian" else "-"
+    still = "embed_positions" if FAMILIES[oracle.config.model_type].sinusoidal_tables else "-"
     held = [*oracle.named_parameters(), *(b for b in oracle.named_buffers() if b[0].endswith("final_logits_bias"))]
     for name, tensor in held:
         if still not in name:
@@ -99,17 +100,17 @@ def inputs_for(config: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
     if kind in IMAGES:
         return torch.randn(2, 3, 32, 32, generator=generator), None
     tokens = torch.randint(4, VOCAB - 1, (2, 96 if kind == "big_bird" else 30), generator=generator)
-    tokens[:, -1] = config["eos_token_id"] if kind in ("bart", "t5") else tokens[:, -1]
+    read_twice = re.search("Sequence|Question", architecture) and kind in SEQ2SEQ  # by the decoder too
+    tokens[:, -1] = config["eos_token_id"] if kind in SEQ2SEQ else tokens[:, -1]
     targets = torch.randint(4, VOCAB - 1, (2, 20), generator=generator)
     if kind == "whisper":
         return torch.randn(2, 8, 40, generator=generator), targets
     if kind == "moonshine":
         return torch.randn(2, 9000, generator=generator), targets
-    if kind in ("bart", "t5") and ("Sequence" in architecture or "Question" in architecture):  # they read it twice
-        return tokens, torch.cat([torch.full((2, 1), config["decoder_start_token_id"]), tokens[:, :-1]], 1)
-    return tokens, targets if kind in ("t5", "bart", "marian") and not re.search(
-        "Encoder|Token", architecture
-    ) else None
+    if read_twice:
+        first = config["eos_token_id" if kind == "mbart" else "decoder_start_token_id"]
+        return tokens, torch.cat([torch.full((2, 1), first), tokens[:, :-1]], 1)
+    return tokens, targets if kind in SEQ2SEQ and not re.search("Encoder|Token", architecture) else None
 
 
 def theirs(oracle: Any, inputs: Tensor, targets: Tensor | None) -> list[Tensor]:

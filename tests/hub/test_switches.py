@@ -17,15 +17,15 @@ from headway.hub.folder import load_model
 from headway.hub.tables import FAMILIES
 from headway.hub.tables.bert import ACTIVATIONS
 from headway.hub.weights import open_weights, write_weights
-from tests.hub.conftest import defaults, inputs_for, ours, saved_oracle, shrunk, theirs
+from tests.hub.conftest import SEQ2SEQ, defaults, inputs_for, ours, saved_oracle, shrunk, theirs
 
 TOLERANCE = 1e-5
 HEADED = [(kind, architecture) for kind, family in FAMILIES.items() for architecture in family.heads]
 ACTIVATION = {
     "distilbert": "activation",
     "gpt2": "activation_function",
-    "t5": "feed_forward_proj",
-    **dict.fromkeys(("bart", "marian", "whisper"), "activation_function"),
+    **dict.fromkeys(("t5", "mt5"), "feed_forward_proj"),
+    **dict.fromkeys(("bart", "marian", "mbart", "m2m_100", "pegasus", "whisper"), "activation_function"),
     "moonshine": "decoder_hidden_act",
 }
 """Elsewhere it is hidden_act."""
@@ -37,7 +37,7 @@ def small(kind: str, architecture: str, **changes: Any) -> dict[str, Any]:
     config = {k: v for k, v in config.items() if k not in ("dense_act_fn", "is_gated_act")}
     if kind in ("gpt2", "llama", "mistral"):
         config["pad_token_id"] = 1
-    if kind == "t5":
+    if kind in ("t5", "mt5"):
         config["decoder_start_token_id"] = 0
     if kind != "big_bird":
         del config["num_random_blocks"]
@@ -70,6 +70,9 @@ LM = {
     "mistral": "MistralForCausalLM",
     "bart": "BartForConditionalGeneration",
     "marian": "MarianMTModel",
+    "mbart": "MBartForConditionalGeneration",
+    "m2m_100": "M2M100ForConditionalGeneration",
+    "pegasus": "PegasusForConditionalGeneration",
     "whisper": "WhisperForConditionalGeneration",
     "moonshine": "MoonshineForConditionalGeneration",
 }
@@ -85,7 +88,7 @@ def test_an_untied_output_matrix_is_built(kind: str, compare: Callable[..., floa
     config = small(kind, LM[kind], tie_word_embeddings=False)
     oracle = saved_oracle(config, tmp_path / "one")
     assert not torch.equal(output_of(oracle), oracle.get_input_embeddings().weight)
-    if kind in ("bart", "marian"):  # to them the word unties the two sides as well, which headway does not have
+    if kind in SEQ2SEQ:  # to them the word unties the two sides as well, which headway does not have
         with pytest.raises(DamagedError) as caught:
             load_model(tmp_path / "one")
         assert caught.value.code == "X009"
@@ -110,7 +113,7 @@ def test_an_untied_output_matrix_is_built(kind: str, compare: Callable[..., floa
     [
         (k, a)
         for k, a in HEADED
-        if k in ("bert", "roberta", "distilbert", "big_bird") and FAMILIES[k].heads[a].tied_copies
+        if FAMILIES[k].only.get("tie_word_embeddings") and FAMILIES[k].heads[a].tied_copies
     ],
 )
 def test_an_untied_output_matrix_of_an_encoder_is_refused_by_name(kind: str, architecture: str, tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from tests.parity.encoder_cases import ENCODER_DECODERS, ENCODERS
+
 VOCAB, PAD = 50, 1
 BERT: dict[str, Any] = dict(
     vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
@@ -150,6 +152,8 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
             encoder_hidden_act="gelu_new", decoder_hidden_act="gelu",
         ),
     ),
+    **ENCODERS,
+    **ENCODER_DECODERS,
     "vit": ("ViTModel", "ViTConfig", VISION),
     "vit-classify": ("ViTForImageClassification", "ViTConfig", dict(VISION, qkv_bias=False, **LABELS)),
     "deit": ("DeiTModel", "DeiTConfig", VISION),
@@ -239,15 +243,12 @@ def batch() -> Callable[..., Batch]:
             if pad == "right":
                 tokens[1, -3], tokens[2, -4] = 2, 2
             tokens[~attention_mask] = PAD
-        if (
-            kind not in ("t5", "bart", "marian", "whisper", "moonshine")
-            or "Encoder" in architecture
-            or "Token" in architecture
-        ):
+        if not config.is_encoder_decoder or "Encoder" in architecture or "Token" in architecture:
             return Batch(tokens, attention_mask)
         targets = torch.randint(4, VOCAB, (3, 35), generator=generator)
         if "Sequence" in architecture or "Question" in architecture:  # these read their own input again
-            targets = torch.cat([torch.full((3, 1), config.decoder_start_token_id), tokens[:, :-1]], 1)
+            first = torch.full((3, 1), 2 if kind == "mbart" else config.decoder_start_token_id)  # mBART: the last token
+            targets = torch.cat([first, tokens[:, :-1]], 1)
             return Batch(tokens, attention_mask, targets, attention_mask)
         if kind == "whisper":
             return Batch(torch.randn(3, 8, 40, generator=generator), None, targets)

@@ -1,26 +1,35 @@
 """The tables of all families, by model_type."""
 
 from headway.hub.family import Family
-from headway.hub.tables.bert import BERT, BIGBIRD, DISTILBERT, ROBERTA
+from headway.hub.tables.bert import BERT, BIGBIRD, CAMEMBERT, DISTILBERT, ROBERTA, XLM_ROBERTA
 from headway.hub.tables.clip import CLIP, CLIP_TEXT, CLIP_VISION
+from headway.hub.tables.encoders.mpnet import MPNET
 from headway.hub.tables.gpt import GEMMA, GPT2, LLAMA, MISTRAL
+from headway.hub.tables.mbart import M2M_100, MBART, PEGASUS
 from headway.hub.tables.moonshine import MOONSHINE
 from headway.hub.tables.seq2seq import BART, MARIAN, WHISPER
-from headway.hub.tables.t5 import T5
+from headway.hub.tables.t5 import MT5, T5
 from headway.hub.tables.vision import DEIT, DINOV2, VIT
 
 _ALL = (
     BERT,
     ROBERTA,
+    XLM_ROBERTA,
+    CAMEMBERT,
     DISTILBERT,
     BIGBIRD,
+    MPNET,
     GPT2,
     LLAMA,
     GEMMA,
     MISTRAL,
     T5,
+    MT5,
     BART,
     MARIAN,
+    MBART,
+    M2M_100,
+    PEGASUS,
     WHISPER,
     MOONSHINE,
     VIT,

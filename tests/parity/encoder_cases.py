@@ -1,0 +1,49 @@
+"""Architectures of encoders and encoder–decoders beside the first families: class, config class, settings; data only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+BERT: dict[str, Any] = dict(
+    vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+    max_position_embeddings=64, pad_token_id=1,
+)  # fmt: skip
+T5: dict[str, Any] = dict(
+    vocab_size=50, d_model=32, d_kv=16, d_ff=64, num_layers=2, num_heads=4, pad_token_id=1, decoder_start_token_id=1,
+    eos_token_id=2, relative_attention_max_distance=32, initializer_factor=0.3,
+)  # fmt: skip
+SEQ2SEQ: dict[str, Any] = dict(
+    vocab_size=50, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4, scale_embedding=True,
+    decoder_attention_heads=4, encoder_ffn_dim=64, decoder_ffn_dim=48, max_position_embeddings=64, pad_token_id=1,
+    decoder_start_token_id=1, eos_token_id=2, bos_token_id=0, forced_eos_token_id=None,
+)  # fmt: skip
+LABELS: dict[str, Any] = dict(num_labels=3)
+
+HEADS = {"": "Model", "-mlm": "ForMaskedLM", "-tag": "ForTokenClassification", "-span": "ForQuestionAnswering"}
+CLASSIFY = {"-classify": "ForSequenceClassification"}
+SEQ2SEQ_HEADS = {"": "Model", "-lm": "ForConditionalGeneration"}
+
+
+def heads(name: str, words: str, settings: dict[str, Any], *tables: dict[str, str]) -> dict[str, Any]:
+    """A case for each head of a family; heads with labels have three."""
+    every = {suffix: head for table in tables for suffix, head in table.items()}
+    labelled = {suffix: settings | LABELS if suffix in ("-tag", "-classify") else settings for suffix in every}
+    return {name + s: (words + head, f"{words}Config", labelled[s]) for s, head in every.items()}
+
+
+ENCODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    **heads("xlm-roberta", "XLMRoberta", BERT, HEADS, CLASSIFY),
+    **heads("camembert", "Camembert", BERT, HEADS, CLASSIFY),
+    **heads("mpnet", "MPNet", BERT, HEADS, CLASSIFY),
+}
+ENCODER_DECODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    **heads("mt5", "MT5", T5, SEQ2SEQ_HEADS, CLASSIFY),
+    "mt5-relu": ("MT5ForConditionalGeneration", "MT5Config", dict(T5, feed_forward_proj="relu", num_decoder_layers=1)),
+    "mt5-encoder": ("MT5EncoderModel", "MT5Config", T5),
+    "mt5-tag": ("MT5ForTokenClassification", "MT5Config", T5 | LABELS),
+    "mt5-span": ("MT5ForQuestionAnswering", "MT5Config", T5),
+    **heads("mbart", "MBart", SEQ2SEQ, SEQ2SEQ_HEADS, CLASSIFY, {"-span": "ForQuestionAnswering"}),
+    "mbart-plain": ("MBartForConditionalGeneration", "MBartConfig", dict(SEQ2SEQ, scale_embedding=False)),
+    **heads("m2m-100", "M2M100", SEQ2SEQ, SEQ2SEQ_HEADS),
+    **heads("pegasus", "Pegasus", SEQ2SEQ, SEQ2SEQ_HEADS),
+}
