@@ -31,7 +31,7 @@ from headway.generate.decode import Sampling, generate
 from headway.hub.download import resolve
 from headway.hub.gguf.model import gguf_in
 from headway.model.model import Transformer
-from headway.model.quantized import quantize_
+from headway.model.quantize import quantize_
 
 Write = Callable[[list[int], int], list[int]]
 """Prompt and number of tokens to the tokens."""

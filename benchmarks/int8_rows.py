@@ -22,7 +22,7 @@ from torch import Tensor
 from headway.config.presets import gpt2
 from headway.generate.accel.cpu.decoder import CpuDecoder
 from headway.model.model import Transformer
-from headway.model.quantized import quantize_
+from headway.model.quantize import quantize_
 
 
 def least(rounds: int, work: Callable[[], Any]) -> float:

@@ -31,7 +31,7 @@ from headway.generate.protocol import Source, prefill
 from headway.generate.sampling import logits as filters
 from headway.generate.sampling.sampler import Sampling
 from headway.model.model import Model, Transformer
-from headway.model.quantized import quantize_
+from headway.model.quantize import quantize_
 from headway.tasks.losses import tokens as losses
 
 Work = Callable[[], Any]

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from common import alternate, emit, machine, ratio
 
 from headway.kernels.linear import linear, onednn_is_faster
-from headway.model.quantized import Int8Matrix
+from headway.kernels.quantized import Int8Matrix
 
 ROWS = (1, 4, 16, 32, 64, 512)
 TOKENS = (16, 128, 1024)

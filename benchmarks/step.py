@@ -34,7 +34,7 @@ from headway.config.model import ModelConfig
 from headway.config.presets import preset
 from headway.config.recipe import ShapeConfig, TrainConfig
 from headway.config.shape import diffusion_config
-from headway.model.embed import TokenEmbedding
+from headway.front.tokens import TokenEmbedding
 from headway.model.model import Transformer
 from headway.tasks.batch import Batch
 from headway.tasks.diffusion.judge import centred

@@ -28,7 +28,7 @@ import torch
 from common import alternate, clean, emit, machine, ratio
 from marian import THEIRS, Rows, Write, marian, ours, same_model, theirs
 
-from headway.model.quantized import quantize_
+from headway.model.quantize import quantize_
 
 
 def ctranslate2(model: Any, source: torch.Tensor, args: argparse.Namespace, kind: str, folder: Path) -> Write:

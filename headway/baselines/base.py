@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from headway.config.networks.baseline import BaselineConfig
 from headway.errors import DataError
+from headway.front.tokens import TokenEmbedding
 from headway.model.attention import Backend, Hook
-from headway.model.embed import TokenEmbedding
 from headway.model.heads import LMHead
 from headway.model.model import Model, Output
 

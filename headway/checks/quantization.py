@@ -12,7 +12,7 @@ from headway.errors import ConfigError
 from headway.generate.score import perplexity, score
 from headway.hub.convert import dump_tensors
 from headway.model.model import Model, Transformer
-from headway.model.quantized import quantize_
+from headway.model.quantize import quantize_
 from headway.progress import track
 
 TOKENS, LENGTH, ROWS = 4096, 512, 4

@@ -17,7 +17,7 @@ from headway.hub.convert import FLOATS
 from headway.hub.download import resolve
 from headway.hub.weights import FORMAT, Weights, open_file, write_tensors, writing
 from headway.jsonfile import read_json
-from headway.model.lora import ADAPTER_SUFFIXES, LoRALinear, add_adapters, merge_adapters
+from headway.kernels.lora import ADAPTER_SUFFIXES, LoRALinear, add_adapters, merge_adapters
 from headway.model.model import Model
 
 CONFIG_FILE = "adapter.json"

@@ -16,6 +16,7 @@ from headway.config.networks.kinds import AnyConfig, kind_of_config
 from headway.config.recipe import ShapeConfig
 from headway.config.toml import build
 from headway.errors import DamagedError, DataError, NotFoundError
+from headway.front.patches import PatchEmbedding, resampled
 from headway.hub.checkpoint import SUFFIX, checkpoints_of, last_weights, newest_sound, read_tensors, verify
 from headway.hub.convert import tie_weights
 from headway.hub.download import run_base
@@ -25,8 +26,7 @@ from headway.hub.weights import file_order
 from headway.joint.distillation import Student
 from headway.joint.towers import TwoTowers
 from headway.jsonfile import show
-from headway.model.embed import PatchEmbedding, resampled
-from headway.model.lora import merge_adapters
+from headway.kernels.lora import merge_adapters
 from headway.model.model import Model, Transformer
 
 LoadBase = Callable[[Path, torch.dtype | None], Model]

@@ -13,8 +13,8 @@ from headway.config.model import ModelConfig
 from headway.config.networks.kinds import AnyConfig
 from headway.config.recipe import ShapeConfig
 from headway.errors import ConfigError, counted
+from headway.kernels.lora import add_adapters
 from headway.model.heads import HEADS
-from headway.model.lora import add_adapters
 from headway.model.model import Model, Transformer
 
 TASK_HEADS = tuple(name for name, kind in HEADS.items() if not kind.vocabulary)

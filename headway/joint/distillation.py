@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.config.model import DistillConfig, ModelConfig, StackConfig
+from headway.front.patches import PatchEmbedding
 from headway.kernels.linear import Linear, linear
-from headway.model.embed import PatchEmbedding
 from headway.model.init import initialise
 from headway.model.model import Transformer
 

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from headway.config.networks.fusion import FusionConfig
 from headway.errors import DataError
+from headway.front.patches import PatchEmbedding
 from headway.joint.encoding import EncodingModel
 from headway.model.attention import Backend, Hook, scoped
-from headway.model.embed import PatchEmbedding
 from headway.model.heads import ClassifyHead
 from headway.model.init import initialise
 from headway.model.masks import Layout

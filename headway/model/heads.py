@@ -22,8 +22,9 @@ from headway.config.model import (
     StackConfig,
     TagHeadConfig,
 )
+from headway.front.build import Front
+from headway.front.tokens import TokenEmbedding
 from headway.kernels.linear import Linear, linear
-from headway.model.embed import Front, TokenEmbedding
 from headway.model.norms import LayerNorm
 from headway.model.stack import FeedForward, activation
 

@@ -9,8 +9,10 @@ from torch import nn
 
 from headway.config.model import InitConfig, ModelConfig
 from headway.config.networks.graph import GraphConfig
+from headway.front.patches import PatchEmbedding
+from headway.front.sounds import FrameEmbedding
+from headway.front.tokens import TokenEmbedding
 from headway.model.attention import Attention
-from headway.model.embed import FrameEmbedding, PatchEmbedding, TokenEmbedding
 from headway.model.heads import DenoiseHead
 from headway.model.positions import sinusoidal
 from headway.model.stack import FeedForward, Residual, Stack

@@ -17,19 +17,17 @@ from torch import Tensor, nn
 from headway.config.model import ModelConfig
 from headway.config.networks.kinds import AnyConfig
 from headway.errors import DataError
+from headway.front.build import Front, make_front
+from headway.front.condition import ConditionEmbedding
+from headway.front.embedded import Embedded
+from headway.front.tokens import TokenEmbedding
+from headway.kernels.quantized import Int8Matrix, stored_tensors
 from headway.model.attention import Attention, Backend, Hook, scoped
 from headway.model.cache import KVCache, KVCacheLike
-from headway.model.embed import (
-    ConditionEmbedding,
-    Embedded,
-    Front,
-    TokenEmbedding,
-    make_front,
-)
 from headway.model.heads import HEADS, ClassifyHead, DenoiseHead, LMHead, SpanHead, TagHead, make_head
 from headway.model.init import initialise
 from headway.model.masks import Layout
-from headway.model.quantized import Int8Matrix, quantize_, stored_tensors
+from headway.model.quantize import quantize_
 from headway.model.stack import Stack
 
 

@@ -13,6 +13,7 @@ from headway.config.networks.kinds import AnyConfig
 from headway.config.recipe import ShapeConfig
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, NotFoundError
+from headway.front.tokens import TokenEmbedding
 from headway.hub.adapter import is_adapter
 from headway.hub.download import resolve
 from headway.hub.folder import load_folder_tokenizer, load_model, open_folder, read_tokenizer
@@ -21,8 +22,7 @@ from headway.hub.run_names import note
 from headway.hub.trainable import mark_trainable
 from headway.hub.vectors.header import vectors_header
 from headway.hub.vectors.model import fill_embeddings
-from headway.model.embed import TokenEmbedding
-from headway.model.lora import add_adapters
+from headway.kernels.lora import add_adapters
 from headway.model.model import Model
 from headway.model.stack import Block
 from headway.tasks.recipe import Recipe

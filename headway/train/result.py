@@ -17,7 +17,7 @@ from headway.hub.folder import write_model_files, write_side_files
 from headway.hub.restored import average_weights
 from headway.hub.trainable import trainable_weights
 from headway.hub.weights import writing
-from headway.model.lora import ADAPTER_SUFFIXES, merge_adapters
+from headway.kernels.lora import ADAPTER_SUFFIXES, merge_adapters
 from headway.model.model import Model
 from headway.tasks.recipe import Recipe
 from headway.train.build import empty_model

@@ -14,7 +14,7 @@ from headway.config.shape import decoder_config
 from headway.generate.engine.engine import Engine, Request
 from headway.model.attention import Attention
 from headway.model.model import Transformer
-from headway.model.quantized import quantize_
+from headway.model.quantize import quantize_
 
 
 def tiny_model(vocab: int = 256, length: int = 24, width: int = 32, depth: int = 2, seed: int = 0) -> Transformer:

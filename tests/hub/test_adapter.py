@@ -18,7 +18,7 @@ from headway.errors import DamagedError, HeadwayError, NotFoundError
 from headway.hub.adapter import CONFIG_FILE, WEIGHTS_FILE, merge_adapter, write_adapter
 from headway.hub.folder import load_model, save_model
 from headway.hub.weights import FORMAT, open_file, write_tensors
-from headway.model.lora import LoRALinear, add_adapters
+from headway.kernels.lora import LoRALinear, add_adapters
 from headway.model.model import Transformer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -22,9 +22,10 @@ from headway.generate.sampling.sampler import Sampling
 from headway.hub.adapter import CONFIG_FILE, WEIGHTS_FILE, write_adapter
 from headway.hub.folder import load_model, open_folder, save_model
 from headway.hub.weights import open_weights, write_weights
-from headway.model.lora import add_adapters
+from headway.kernels.lora import add_adapters
+from headway.kernels.quantized import Int8Linear
 from headway.model.model import Transformer
-from headway.model.quantized import Int8Linear, quantize_
+from headway.model.quantize import quantize_
 from headway.tasks.recipe import load_recipe
 from headway.train.build import build_model
 

@@ -13,7 +13,7 @@ from headway.config.recipe import ShapeConfig
 from headway.config.shape import decoder_config
 from headway.errors import ConfigError, DamagedError, NotFoundError
 from headway.hub.folder import load_model
-from headway.model.lora import LoRALinear, add_adapters, merge_adapters
+from headway.kernels.lora import LoRALinear, add_adapters, merge_adapters
 from headway.model.model import Transformer
 from headway.tasks.recipe import load_recipe
 from headway.train.build import checkpoint_activations

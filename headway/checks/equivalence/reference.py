@@ -23,10 +23,11 @@ from headway.config.model import FramesConfig, ModelConfig, PatchesConfig, Sampl
 from headway.config.networks.kinds import AnyConfig
 from headway.generate.accel import dispatch as fast
 from headway.generate.protocol import Source
+from headway.kernels.quantized import Int8Embedding, Int8Linear
 from headway.model.attention import Attention
 from headway.model.model import Model, Transformer
 from headway.model.positions import make_embedding
-from headway.model.quantized import Int8Embedding, Int8Linear, quantize_
+from headway.model.quantize import quantize_
 
 LENGTHS = (3, 11, 6, 13)
 """Lengths of the prompts: different, shorter and longer than a chunk of a fast prefill."""

@@ -21,9 +21,9 @@ from headway.generate.beam.search import Beam, beam_search
 from headway.generate.decode import decode
 from headway.generate.sampling.sampler import Sampling
 from headway.hub.convert import dump_tensors
-from headway.model.lora import LoRALinear, add_adapters, merge_adapters
+from headway.kernels.lora import LoRALinear, add_adapters, merge_adapters
+from headway.kernels.quantized import Int8Linear, stored_tensors
 from headway.model.model import Model
-from headway.model.quantized import Int8Linear, stored_tensors
 from headway.tasks.losses.tokens import r_drop_loss, token_loss
 
 MATRICES = ("qkv", "q", "kv", "out", "up", "down")

@@ -14,11 +14,11 @@ from torch import nn
 
 from headway.config.model import LMHeadConfig, ModelConfig, PositionConfig, RopeConfig, StackConfig, TokensConfig
 from headway.kernels.linear import Linear
+from headway.kernels.quantized import Int8Linear, Int8Matrix
 from headway.model.attention import Attention
 from headway.model.heads import LMHead
 from headway.model.model import Transformer
 from headway.model.norms import LayerNorm, RMSNorm
-from headway.model.quantized import Int8Linear, Int8Matrix
 from headway.model.stack import Block, FeedForward, Residual, Stack
 
 Rule = Callable[[Any], bool]

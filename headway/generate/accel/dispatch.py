@@ -22,8 +22,8 @@ from headway.generate.accel.abilities import CPU, CUDA, CUDA_BEAMS, can, is_int8
 from headway.generate.accel.base import FastDecoder
 from headway.generate.accel.cuda.decoder import CudaDecoder
 from headway.generate.protocol import Decoder, device_of
+from headway.kernels.quantized import Int8Linear
 from headway.model.model import Transformer
-from headway.model.quantized import Int8Linear
 from headway.progress import bar
 
 MIN_WEIGHTS = 8_000_000

@@ -11,9 +11,9 @@ import torch
 from headway.config.networks.words import WordsConfig, WordVectorsConfig
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, DataError
+from headway.front.tokens import TokenEmbedding
 from headway.hub.restored import TensorSource
 from headway.hub.vectors.file import read_vectors
-from headway.model.embed import TokenEmbedding
 
 UNKNOWN = "<unk>"
 """The token of all words without a vector; it has the last id, and no row."""

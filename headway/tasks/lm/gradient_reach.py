@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from headway.data.batching.windows import Tokens
-from headway.model.embed import Embedded
+from headway.front.embedded import Embedded
 from headway.model.model import Model
 from headway.tasks.losses.tokens import upcast
 

@@ -19,16 +19,17 @@ from headway.checks.equivalence.suite import check_model
 from headway.config.model import LMHeadConfig, PositionConfig, SpecialTokens, TokensConfig
 from headway.config.networks.baseline import BaselineConfig
 from headway.config.presets import bert, gpt2, llama, t5, transformer, vit
+from headway.front import tokens
 from headway.generate import decode, speculative
 from headway.generate import prefix_cache as prefix
 from headway.generate.beam import rules as beams
 from headway.generate.engine import engine, runner, sequence
 from headway.generate.engine import slot_cache as slots
 from headway.generate.sampling import sampler as sampling
-from headway.model import cache, embed, heads, masks
-from headway.model import lora as lowrank
+from headway.kernels import lora as lowrank
+from headway.model import cache, heads, masks
 from headway.model.model import Transformer
-from headway.model.quantized import quantize_
+from headway.model.quantize import quantize_
 
 hostplan = pytest.importorskip("headway.generate.accel.cpu.plan")
 
@@ -167,9 +168,9 @@ def no_minimum(patch: Patch) -> None:
 
 
 def segments_ignored(patch: Patch) -> None:
-    right = embed.TokenEmbedding.forward
+    right = tokens.TokenEmbedding.forward
     patch.setattr(
-        embed.TokenEmbedding,
+        tokens.TokenEmbedding,
         "forward",
         lambda self, ids, attention_mask=None, token_type_ids=None, layout=None: right(
             self, ids, attention_mask, None, layout

@@ -27,8 +27,8 @@ from headway.errors import ConfigError
 from headway.generate.accel import abilities
 from headway.generate.accel import dispatch as fast
 from headway.generate.accel.abilities import CPU, CUDA, CUDA_BEAMS, KNOWN_CONFIGS, can, within
+from headway.kernels.quantized import Int8Linear
 from headway.model.model import Model, Transformer
-from headway.model.quantized import Int8Linear
 from tests.generate.conftest import made
 from tests.generate.twin import Twin
 

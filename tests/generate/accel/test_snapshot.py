@@ -22,9 +22,9 @@ from headway.generate.prefix_cache import PrefixCache
 from headway.generate.protocol import Source
 from headway.generate.score import score
 from headway.generate.speculative import SpeculativeDecoder
-from headway.model.lora import LoRALinear, add_adapters, merge_adapters
+from headway.kernels.lora import LoRALinear, add_adapters, merge_adapters
 from headway.model.model import Transformer
-from headway.model.quantized import quantize_
+from headway.model.quantize import quantize_
 from tests.generate.conftest import answered, made
 
 GREEDY = Sampling(temperature=0, max_tokens=10, stop=())

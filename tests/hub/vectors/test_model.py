@@ -11,9 +11,9 @@ import torch
 from headway.config.model import TokensConfig
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import ConfigError, DataError, HeadwayError
+from headway.front.tokens import TokenEmbedding
 from headway.hub.vectors.file import write_vectors
 from headway.hub.vectors.model import fill_embeddings
-from headway.model.embed import TokenEmbedding
 from headway.tasks.recipe import load_recipe
 from headway.train.run import start, train
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from headway.baselines.recurrent import Recurrent
 from headway.config.recipe import ShapeConfig
 from headway.config.shape import decoder_config
-from headway.model.lora import add_adapters
+from headway.kernels.lora import add_adapters
 from headway.model.model import Model, Transformer
 from headway.report.evaluation import Chart, Table, blocks
 from headway.tasks.lm.gradient_reach import (

@@ -18,10 +18,10 @@ from torch import Tensor, nn
 
 from headway.config.model import StackConfig
 from headway.generate.accel.cpu import kernels
+from headway.kernels.quantized import Int8Linear
 from headway.model.model import Transformer
 from headway.model.norms import LayerNorm, RMSNorm
 from headway.model.positions import rotary_angles
-from headway.model.quantized import Int8Linear
 
 Array = NDArray[Any]
 Call = tuple[Callable[..., None], tuple[Any, ...]]

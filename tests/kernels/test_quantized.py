@@ -14,8 +14,9 @@ from headway.checks.equivalence.suite import check_model
 from headway.config import presets
 from headway.config.model import ModelConfig
 from headway.errors import DivergedError
+from headway.kernels.quantized import Int8Embedding, Int8Linear, Int8Matrix
 from headway.model.model import Transformer
-from headway.model.quantized import Int8Embedding, Int8Linear, Int8Matrix, quantize_
+from headway.model.quantize import quantize_
 
 VOCAB = 50
 

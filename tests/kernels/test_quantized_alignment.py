@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from headway.model.quantized import Int8Matrix, aligned, is_aligned
+from headway.kernels.quantized import Int8Matrix, aligned, is_aligned
 from headway.resources import VECTOR_BYTES
 
 SEAT = """
@@ -31,7 +31,7 @@ def seated(tensor, offset):
 MATRIX = (
     SEAT
     + """
-from headway.model.quantized import Int8Matrix
+from headway.kernels.quantized import Int8Matrix
 
 for columns in (64, 40):
     for rows in (1, 4, 8, 40):
@@ -54,7 +54,7 @@ MODEL = (
     + """
 from headway.generate.accel.cpu.decoder import CpuDecoder
 from headway.model.model import Transformer
-from headway.model.quantized import quantize_
+from headway.model.quantize import quantize_
 from headway.config.presets import llama
 
 def steps(model):

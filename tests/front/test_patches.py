@@ -10,7 +10,7 @@ from headway.config.model import PatchesConfig
 from headway.config.recipe import ShapeConfig
 from headway.config.shape import sound_config
 from headway.errors import ConfigError, DataError
-from headway.model.embed import PatchEmbedding
+from headway.front.patches import PatchEmbedding
 from headway.model.model import Transformer
 
 

@@ -9,8 +9,7 @@ Letters: N rows of the matrix, K columns.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -18,9 +17,6 @@ from torch import Tensor, nn
 
 from headway.errors import DivergedError
 from headway.resources import VECTOR_BYTES
-
-if TYPE_CHECKING:
-    from headway.model.model import Transformer
 
 LARGEST = 127
 COLUMN_MULTIPLE = 32
@@ -146,30 +142,3 @@ def stored_tensors(module: Any) -> tuple[Tensor, ...]:
     """The tensors that hold the matrix of a linear layer or an embedding, each with as many rows as the matrix."""
     is_int8 = isinstance(module, Int8Linear | Int8Embedding)
     return (module.matrix.weight, module.matrix.scale) if is_int8 else (module.weight,)
-
-
-def quantize_(model: Transformer) -> Transformer:
-    """Quantize in place: the matrices of the blocks, the output matrix, and the token table if it is tied to it.
-
-    Norms, biases, positions and other heads stay as they are. A quantized model cannot be trained.
-    """
-    if model.config.quantization == "int8" and any(isinstance(m, Int8Matrix) for m in model.modules()):
-        return model
-    for stack in (getattr(model, "encoder", None), getattr(model, "decoder", None)):
-        if stack is not None:
-            quantize_linears_(stack.blocks)
-    if model.config.lm is not None:
-        _quantize_output(model)
-    model.config = replace(model.config, quantization="int8")
-    return model.requires_grad_(False)
-
-
-def _quantize_output(model: Transformer) -> None:
-    output, front = model.lm.output, model.target if model.config.decoder else model.source
-    matrix = quantize_matrix(output.weight, "output")
-    if model.config.lm is not None and model.config.lm.tied:
-        table: Any = Int8Embedding(matrix, output.weight.dtype)
-        front.table = table
-        if model.config.shared_embedding:
-            model.source.table = table
-    model.lm.output = Int8Linear(matrix, output.bias)  # type: ignore[assignment]

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from headway.config.model import RopeConfig, SamplesConfig, StackConfig
 from headway.errors import DataError
-from headway.model.embed import SampleEmbedding
+from headway.front.sounds import SampleEmbedding
 from headway.model.norms import LayerNorm, SoundNorm, make_norm
 from headway.model.positions import rotary_angles, rotate
 from headway.model.stack import Stack

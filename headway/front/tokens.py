@@ -1,0 +1,64 @@
+"""Token ids to vectors: embedding, positions, token types.
+
+Letters: B batch, T tokens, M width of the model.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from headway.config.model import TokensConfig
+from headway.errors import DataError
+from headway.front.embedded import Embedded, add_positions, is_readable, make_positions
+from headway.model.masks import Layout
+from headway.model.norms import LayerNorm
+from headway.model.positions import make_embedding
+
+VOCAB_MULTIPLE = 64
+"""Vocabularies are rounded up to a multiple of it, for fast matrix products on GPUs. Files and logits never show it."""
+
+
+def _stream(x: Tensor) -> Tensor:
+    """x in the dtype of the residual stream: half precision under autocast. Norms still sum in float32."""
+    kind = x.device.type
+    return x.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else x
+
+
+class TokenEmbedding(nn.Module):
+    """Token, position and token-type vectors added up, then norm and dropout where the family has them."""
+
+    def __init__(self, config: TokensConfig, width: int) -> None:
+        super().__init__()
+        self.config = config
+        rows = -(-config.vocab // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
+        self.table = make_embedding(rows, width)
+        self.positions = make_positions(config.positions, width)
+        self.segments = make_embedding(config.segments, width) if config.segments else None
+        self.norm = LayerNorm(width, config.norm_eps) if config.norm else None
+
+    def forward(
+        self,
+        ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        layout: Layout | None = None,
+    ) -> Embedded:
+        """`layout` is given when a cache places the tokens; otherwise it follows from `attention_mask`."""
+        if is_readable(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < self.config.vocab:
+            raise DataError(
+                "D001",
+                f"token ids {int(ids.min())} … {int(ids.max())}, the vocabulary has {self.config.vocab}",
+            )
+        layout = layout or Layout.of(ids.shape[1], attention_mask, ids.device)
+        x = self.table(ids)
+        if self.config.scale != 1.0:
+            x = x * self.config.scale
+        if self.segments is not None:
+            x = x + (self.segments.weight[0] if token_type_ids is None else self.segments(token_type_ids))
+        x, repeated_positions = add_positions(self.positions, x, layout)
+        x = _stream(x)
+        if self.norm is not None:
+            x = self.norm(x)
+        return Embedded(F.dropout(x, self.config.dropout, self.training), layout, repeated_positions)
