@@ -196,12 +196,14 @@ class TokensConfig:
     """Rows of the segment table (BERT): sentence A and sentence B."""
     scale: float = 1.0
     """Factor on the embeddings: √d_model in the 2017 paper."""
+    width: int | None = None
+    """Width of the tables, if a linear map leads from there to the model (ALBERT, ELECTRA); None: the model's."""
     norm: bool = False
     norm_eps: float = 1e-5
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        in_range(self, vocab=(1, MAX_VOCAB), segments=(0, MAX_VOCAB), scale=(-1e6, 1e6))
+        in_range(self, vocab=(1, MAX_VOCAB), segments=(0, MAX_VOCAB), scale=(-1e6, 1e6), width=(1, MAX_WIDTH))
         in_range(self, norm_eps=(0.0, 1.0), dropout=(0.0, 1.0))
 
 
@@ -358,9 +360,15 @@ class TagHeadConfig:
 
     labels: int = 2
     dropout: float = 0.0
+    dense: Activation | None = None
+    """A dense layer and this activation before the output layer."""
+    binary: bool = False
+    """ELECTRA's discriminator has one output for two labels: the logit of the second, and that of the first is 0."""
 
     def __post_init__(self) -> None:
         in_range(self, labels=(1, MAX_VOCAB), dropout=(0.0, 1.0))
+        if self.binary and self.labels != 2:
+            raise conflict("binary = true", f"labels = {self.labels}", "one output tells two labels apart")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -474,6 +482,9 @@ class ModelConfig:
             raise ConfigError("C004", "shared_embedding needs two token front ends with the same vocabulary size")
         if self.lm and not isinstance(self.output_front, TokensConfig):
             raise ConfigError("C004", "an lm head needs a token front end on the stack whose output it reads")
+        front = self.output_front
+        if self.lm and not self.lm.transform and isinstance(front, TokensConfig) and front.width is not None:
+            raise conflict(f"width = {front.width}", "lm.transform", "the lm head needs a dense layer to that width")
         self._check_denoising()
 
     def _check_denoising(self) -> None:

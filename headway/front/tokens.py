@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from headway.config.model import TokensConfig
 from headway.errors import DataError
 from headway.front.embedded import Embedded, add_positions, is_readable, make_positions
+from headway.kernels.linear import Linear
 from headway.model.masks import Layout
 from headway.model.norms import LayerNorm
 from headway.model.positions import make_embedding
@@ -27,11 +28,13 @@ def _stream(x: Tensor) -> Tensor:
 
 
 class TokenEmbedding(nn.Module):
-    """Token, position and token-type vectors added up, then norm and dropout where the family has them."""
+    """Token, position and token-type vectors added up, then norm, dropout and a map where the family has them."""
 
     def __init__(self, config: TokensConfig, width: int) -> None:
         super().__init__()
         self.config = config
+        self.project = Linear(config.width, width) if config.width else None
+        width = config.width or width
         rows = -(-config.vocab // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
         self.table = make_embedding(rows, width)
         self.positions = make_positions(config.positions, width)
@@ -61,4 +64,5 @@ class TokenEmbedding(nn.Module):
         x = _stream(x)
         if self.norm is not None:
             x = self.norm(x)
-        return Embedded(F.dropout(x, self.config.dropout, self.training), layout, repeated_positions)
+        x = F.dropout(x, self.config.dropout, self.training)
+        return Embedded(x if self.project is None else self.project(x), layout, repeated_positions)

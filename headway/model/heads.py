@@ -35,10 +35,11 @@ class LMHead(nn.Module):
     def __init__(self, config: LMHeadConfig, stack: StackConfig, vocab: int, table: nn.Embedding) -> None:
         super().__init__()
         self.config, self.vocab = config, vocab
+        width = table.embedding_dim
         if config.transform is not None:
-            self.dense = Linear(stack.d_model, stack.d_model)
-            self.norm = LayerNorm(stack.d_model, stack.norm_eps)
-        self.output = Linear(stack.d_model, table.num_embeddings, bias=config.bias != "none")
+            self.dense = Linear(stack.d_model, width)
+            self.norm = LayerNorm(width, stack.norm_eps)
+        self.output = Linear(width, table.num_embeddings, bias=config.bias != "none")
         if config.tied:
             self.output.weight = table.weight
         if config.bias == "fixed":
@@ -121,12 +122,16 @@ class TagHead(nn.Module):
 
     def __init__(self, config: TagHeadConfig, stack: StackConfig) -> None:
         super().__init__()
-        self.dropout = config.dropout
-        self.output = Linear(stack.d_model, config.labels)
+        self.config = config
+        self.dense = Linear(stack.d_model, stack.d_model) if config.dense else None
+        self.output = Linear(stack.d_model, 1 if config.binary else config.labels)
 
     def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.output(F.dropout(x, self.dropout, self.training))
-        return logits
+        x = F.dropout(x, self.config.dropout, self.training)
+        if self.dense is not None and self.config.dense is not None:
+            x = activation(self.config.dense, self.dense(x))
+        logits: Tensor = self.output(x)
+        return F.pad(logits, (1, 0)) if self.config.binary else logits
 
 
 class SpanHead(nn.Module):

@@ -51,6 +51,7 @@ SMALL: dict[str, Any] = {
     **dict.fromkeys(("max_position_embeddings", "n_positions", "n_ctx"), 128),
     **dict.fromkeys(("vocab_size", "decoder_vocab_size"), VOCAB),
     **{"image_size": 32, "patch_size": 8, "block_size": 4, "num_mel_bins": 8, "encoder_layers": 2, "d_kv": 8},
+    "embedding_size": 16,
     **{"max_source_positions": 20, "max_target_positions": 40},
     **{"out_features": ["stage2"], "out_indices": [2], "stage_names": ["stem", "stage1", "stage2"]},
 }
@@ -70,6 +71,8 @@ def shrunk(config: Mapping[str, Any]) -> dict[str, Any]:
     if "head_dim" in config:
         even = config["head_dim"] * config["num_attention_heads"] == config["hidden_size"]
         small["head_dim"] = 8 if even else 16
+    if "embedding_size" in config and config["embedding_size"] == config["hidden_size"]:
+        small["embedding_size"] = small["hidden_size"]
     if "decoder_layers" in config:
         small["decoder_layers"] = 2 if config["decoder_layers"] == config["encoder_layers"] else 1
     if isinstance(rope := config.get("rope_scaling"), dict) and "original_max_position_embeddings" in rope:
@@ -128,6 +131,8 @@ def theirs(oracle: Any, inputs: Tensor, targets: Tensor | None) -> list[Tensor]:
         return [torch.stack([out.start_logits, out.end_logits], -1)]
     if "prediction_logits" in out:
         return [out.prediction_logits, out.seq_relationship_logits]
+    if name == "ElectraForPreTraining":
+        return [nn.functional.pad(out.logits[..., None], (1, 0))]
     if "logits" in out:
         return [out.logits]
     if kind == "clip_vision_model":  # its last norm is for the class token alone, ours for all

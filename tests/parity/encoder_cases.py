@@ -35,6 +35,9 @@ ENCODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     **heads("xlm-roberta", "XLMRoberta", BERT, HEADS, CLASSIFY),
     **heads("camembert", "Camembert", BERT, HEADS, CLASSIFY),
     **heads("mpnet", "MPNet", BERT, HEADS, CLASSIFY),
+    **heads("electra", "Electra", dict(BERT, embedding_size=12), HEADS, CLASSIFY),
+    "electra-discriminator": ("ElectraForPreTraining", "ElectraConfig", dict(BERT, embedding_size=12, hidden_act="relu")),
+    "electra-wide": ("ElectraForMaskedLM", "ElectraConfig", dict(BERT, embedding_size=32, hidden_act="relu")),
 }
 ENCODER_DECODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     **heads("mt5", "MT5", T5, SEQ2SEQ_HEADS, CLASSIFY),

@@ -47,6 +47,7 @@ def theirs(case: Case, batch: Batch, oracle: Any = None) -> dict[str, Tensor]:
             "gemma",
             "mistral",
             "big_bird",
+            "electra",
         ):  # left alone, they count padding as positions
             arguments["position_ids"] = (batch.attention_mask.cumsum(-1) - 1).clamp(min=0)
     if batch.targets is not None and "Sequence" not in name and "Question" not in name:
@@ -61,6 +62,8 @@ def theirs(case: Case, batch: Batch, oracle: Any = None) -> dict[str, Tensor]:
         return {"span": torch.stack([out.start_logits, out.end_logits], -1)}
     if "prediction_logits" in out:
         return {"lm": out.prediction_logits, "nsp": out.seq_relationship_logits}
+    if name == "ElectraForPreTraining":
+        return {"tag": torch.nn.functional.pad(out.logits[..., None], (1, 0))}
     if "logits" in out:
         head = {"Next": "nsp", "Sequence": "classify", "Image": "classify", "Token": "tag"}
         return {next((h for word, h in head.items() if word in name), "lm"): out.logits}
@@ -75,7 +78,7 @@ def takes_left_padding(case: Case) -> bool:
         return False
     roberta = ("roberta", "xlm-roberta", "camembert")
     pooled = case.name in ("bert", *roberta) or case.name.endswith(("classify", "pretraining", "nsp"))
-    return not (pooled and case.config.model_type in ("bert", *roberta, "t5", "mt5")) and not case.name.endswith("t5-span")
+    return not (pooled and case.config.model_type in ("bert", "electra", *roberta, "t5", "mt5")) and not case.name.endswith("t5-span")
 
 
 def gap(a: dict[str, Tensor], b: dict[str, Tensor], batch: Batch) -> float:

@@ -3,6 +3,7 @@
 from headway.hub.family import Family
 from headway.hub.tables.bert import BERT, BIGBIRD, CAMEMBERT, DISTILBERT, ROBERTA, XLM_ROBERTA
 from headway.hub.tables.clip import CLIP, CLIP_TEXT, CLIP_VISION
+from headway.hub.tables.encoders.electra import ELECTRA
 from headway.hub.tables.encoders.mpnet import MPNET
 from headway.hub.tables.gpt import GEMMA, GPT2, LLAMA, MISTRAL
 from headway.hub.tables.mbart import M2M_100, MBART, PEGASUS
@@ -19,6 +20,7 @@ _ALL = (
     DISTILBERT,
     BIGBIRD,
     MPNET,
+    ELECTRA,
     GPT2,
     LLAMA,
     GEMMA,

@@ -1,0 +1,202 @@
+"""Settings of published encoders and encoder–decoders beside the first families, as in `published.py`; data only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Config = dict[str, Any]
+
+
+def _labels(*names: str) -> Config:
+    return {"id2label": {str(i): n for i, n in enumerate(names)}, "label2id": {n: i for i, n in enumerate(names)}}
+
+
+_BERT: Config = dict(
+    attention_probs_dropout_prob=0.1, hidden_act="gelu", hidden_dropout_prob=0.1, hidden_size=768,
+    initializer_range=0.02, intermediate_size=3072, max_position_embeddings=512, num_attention_heads=12,
+    num_hidden_layers=12, type_vocab_size=2, layer_norm_eps=1e-12, pad_token_id=0,
+)  # fmt: skip
+_LARGE: Config = dict(hidden_size=1024, intermediate_size=4096, num_attention_heads=16, num_hidden_layers=24)
+_WRITTEN: Config = dict(torch_dtype="float32", transformers_version="4.18.0", use_cache=True)
+
+# --------------------------------------------------------------------------- XLM-RoBERTa, CamemBERT, MPNet
+
+_XLM_R: Config = dict(
+    _BERT, model_type="xlm-roberta", architectures=["XLMRobertaForMaskedLM"], bos_token_id=0, eos_token_id=2,
+    pad_token_id=1, layer_norm_eps=1e-05, max_position_embeddings=514, type_vocab_size=1, vocab_size=250002,
+    output_past=True, position_embedding_type="absolute",
+)  # fmt: skip
+_XLM_R_MODEL: Config = dict(_XLM_R, architectures=["XLMRobertaModel"], classifier_dropout=None, **_WRITTEN)
+_MPNET: Config = dict(
+    {key: value for key, value in _BERT.items() if key != "type_vocab_size"}, model_type="mpnet",
+    architectures=["MPNetForMaskedLM"], bos_token_id=0, eos_token_id=2, pad_token_id=1, layer_norm_eps=1e-05,
+    max_position_embeddings=514, relative_attention_num_buckets=32, vocab_size=30527,
+)  # fmt: skip
+
+_ROBERTA_LIKE: dict[str, Config] = {
+    "FacebookAI/xlm-roberta-base": _XLM_R,
+    "FacebookAI/xlm-roberta-large": dict(_XLM_R, **_LARGE),
+    "FacebookAI/xlm-roberta-large-finetuned-conll03-english": dict(
+        _XLM_R, architectures=["XLMRobertaForTokenClassification"], _num_labels=8, **_LARGE,
+        **_labels("B-LOC", "B-MISC", "B-ORG", "I-LOC", "I-MISC", "I-ORG", "I-PER", "O"),
+    ),
+    "intfloat/multilingual-e5-small": dict(
+        model_type="bert", architectures=["BertModel"], attention_probs_dropout_prob=0.1, classifier_dropout=None,
+        hidden_act="gelu", hidden_dropout_prob=0.1, hidden_size=384, initializer_range=0.02, intermediate_size=1536,
+        layer_norm_eps=1e-12, max_position_embeddings=512, num_attention_heads=12, num_hidden_layers=12,
+        pad_token_id=0, position_embedding_type="absolute", tokenizer_class="XLMRobertaTokenizer", type_vocab_size=2,
+        vocab_size=250037, **_WRITTEN,
+    ),
+    "intfloat/multilingual-e5-base": _XLM_R_MODEL,
+    "intfloat/multilingual-e5-large": dict(_XLM_R_MODEL, **_LARGE),
+    "BAAI/bge-m3": dict(_XLM_R_MODEL, max_position_embeddings=8194, **_LARGE),
+    "BAAI/bge-reranker-v2-m3": dict(
+        _XLM_R_MODEL, architectures=["XLMRobertaForSequenceClassification"], max_position_embeddings=8194, **_LARGE,
+        **_labels("LABEL_0"),
+    ),
+    "sentence-transformers/paraphrase-multilingual-mpnet-base-v2": dict(_XLM_R_MODEL, gradient_checkpointing=False),
+    "cardiffnlp/twitter-xlm-roberta-base-sentiment": dict(
+        _XLM_R, architectures=["XLMRobertaForSequenceClassification"], **_labels("negative", "neutral", "positive")
+    ),
+    "papluca/xlm-roberta-base-language-detection": dict(
+        _XLM_R, architectures=["XLMRobertaForSequenceClassification"], problem_type="single_label_classification",
+        classifier_dropout=None, **_labels(*(f"language {i}" for i in range(20))), **_WRITTEN,
+    ),
+    "almanach/camembert-base": dict(
+        _XLM_R, model_type="camembert", architectures=["CamembertForMaskedLM"], bos_token_id=5, eos_token_id=6,
+        vocab_size=32005,
+    ),
+    "microsoft/mpnet-base": _MPNET,
+    "sentence-transformers/all-mpnet-base-v2": dict(
+        _MPNET, _name_or_path="microsoft/mpnet-base", transformers_version="4.8.2"
+    ),
+    "sentence-transformers/multi-qa-mpnet-base-dot-v1": dict(
+        _MPNET, architectures=["MPNetModel"], torch_dtype="float32", transformers_version="4.11.3"
+    ),
+}  # fmt: skip
+
+# --------------------------------------------------------------------------- ELECTRA
+
+_ELECTRA: Config = dict(
+    _BERT, model_type="electra", architectures=["ElectraForPreTraining"], embedding_size=128, hidden_size=256,
+    intermediate_size=1024, num_attention_heads=4, vocab_size=30522, summary_activation="gelu",
+    summary_last_dropout=0.1, summary_type="first", summary_use_proj=True,
+)  # fmt: skip
+_ELECTRA_BASE: Config = dict(
+    _ELECTRA, embedding_size=768, hidden_size=768, intermediate_size=3072, num_attention_heads=12
+)
+
+_ELECTRAS: dict[str, Config] = {
+    "google/electra-small-discriminator": _ELECTRA,
+    "google/electra-small-generator": dict(_ELECTRA, architectures=["ElectraForMaskedLM"]),
+    "google/electra-base-discriminator": _ELECTRA_BASE,
+    "google/electra-base-generator": dict(
+        _ELECTRA_BASE, architectures=["ElectraForMaskedLM"], hidden_size=256, intermediate_size=1024,
+        num_attention_heads=4,
+    ),
+    "google/electra-large-discriminator": dict(_ELECTRA, embedding_size=1024, **_LARGE),
+    "cross-encoder/ms-marco-electra-base": dict(
+        _ELECTRA_BASE, architectures=["ElectraForSequenceClassification"], classifier_dropout=None,
+        position_embedding_type="absolute", **_labels("LABEL_0"),
+    ),
+}  # fmt: skip
+
+# --------------------------------------------------------------------------- mT5
+
+_MT5: Config = dict(
+    model_type="mt5", architectures=["MT5ForConditionalGeneration"], d_ff=1024, d_kv=64, d_model=512,
+    decoder_start_token_id=0, dropout_rate=0.1, eos_token_id=1, feed_forward_proj="gated-gelu",
+    initializer_factor=1.0, is_encoder_decoder=True, layer_norm_epsilon=1e-06, num_decoder_layers=8, num_heads=6,
+    num_layers=8, output_past=True, pad_token_id=0, relative_attention_num_buckets=32, tie_word_embeddings=False,
+    tokenizer_class="T5Tokenizer", use_cache=True, vocab_size=250112,
+)  # fmt: skip
+
+_MT5S: dict[str, Config] = {
+    "google/mt5-small": _MT5,
+    "google/mt5-base": dict(_MT5, d_ff=2048, d_model=768, num_decoder_layers=12, num_heads=12, num_layers=12),
+    "google/mt5-large": dict(_MT5, d_ff=2816, d_model=1024, num_decoder_layers=24, num_heads=16, num_layers=24),
+    "csebuetnlp/mT5_multilingual_XLSum": dict(
+        _MT5, d_ff=2048, d_model=768, num_decoder_layers=12, num_heads=12, num_layers=12, length_penalty=0.6,
+        max_length=84, num_beams=4, torch_dtype="float32", transformers_version="4.18.0",
+    ),
+}  # fmt: skip
+
+# --------------------------------------------------------------------------- mBART, M2M-100, Pegasus
+
+_SIXTEEN: Config = dict(
+    d_model=1024, decoder_attention_heads=16, decoder_ffn_dim=4096, decoder_layers=12, encoder_attention_heads=16,
+    encoder_ffn_dim=4096, encoder_layers=12, gradient_checkpointing=False, init_std=0.02, is_encoder_decoder=True,
+    max_position_embeddings=1024, num_hidden_layers=12, scale_embedding=True, use_cache=True,
+)  # fmt: skip
+_OLD: Config = dict(
+    add_bias_logits=False, add_final_layer_norm=True, normalize_before=True, classif_dropout=0.0,
+    classifier_dropout=0.0, decoder_layerdrop=0.0, encoder_layerdrop=0.0, static_position_embeddings=False,
+    activation_dropout=0.0, dropout=0.1,
+)  # fmt: skip
+_MBART: Config = dict(
+    _SIXTEEN, **_OLD, model_type="mbart", architectures=["MBartForConditionalGeneration"], attention_dropout=0.0,
+    activation_function="gelu", bos_token_id=0, eos_token_id=2, pad_token_id=1, normalize_embedding=True,
+    output_past=True, forced_eos_token_id=2, vocab_size=250054, **_labels("LABEL_0", "LABEL_1", "LABEL_2"),
+)  # fmt: skip
+_M2M: Config = dict(
+    _SIXTEEN, model_type="m2m_100", architectures=["M2M100ForConditionalGeneration"], activation_dropout=0.0,
+    activation_function="relu", attention_dropout=0.1, bos_token_id=0, decoder_layerdrop=0.05,
+    decoder_start_token_id=2, dropout=0.1, early_stopping=True, encoder_layerdrop=0.05, eos_token_id=2,
+    max_length=200, num_beams=5, pad_token_id=1, vocab_size=128112,
+)  # fmt: skip
+_NLLB: Config = dict(
+    _M2M, decoder_layerdrop=0, encoder_layerdrop=0, tokenizer_class="NllbTokenizer", torch_dtype="float32",
+    vocab_size=256206,
+)  # fmt: skip
+_DEEP: Config = dict(
+    decoder_ffn_dim=8192, decoder_layers=24, encoder_ffn_dim=8192, encoder_layers=24, num_hidden_layers=24
+)
+_PEGASUS: Config = dict(
+    _SIXTEEN | _OLD, model_type="pegasus", architectures=["PegasusForConditionalGeneration"], activation_dropout=0.1,
+    activation_function="relu", attention_dropout=0.1, bos_token_id=0, decoder_layers=16, decoder_start_token_id=0,
+    do_blenderbot_90_layernorm=False, encoder_layers=16, eos_token_id=1, extra_pos_embeddings=1,
+    force_bos_token_to_be_generated=False, forced_eos_token_id=1, length_penalty=0.8, max_length=128,
+    max_position_embeddings=1024, normalize_embedding=False, num_beams=8, num_hidden_layers=16, pad_token_id=0,
+    static_position_embeddings=True, vocab_size=96103,
+)  # fmt: skip
+
+_TRANSLATORS: dict[str, Config] = {
+    "facebook/mbart-large-cc25": dict(_MBART, max_length=1024, num_beams=5, vocab_size=250027),
+    "facebook/mbart-large-50": dict(
+        _MBART, early_stopping=True, max_length=200, num_beams=5, tokenizer_class="MBart50Tokenizer"
+    ),
+    "facebook/mbart-large-50-many-to-many-mmt": dict(
+        _MBART, activation_function="relu", decoder_start_token_id=2, early_stopping=True, max_length=200,
+        num_beams=5, tokenizer_class="MBart50Tokenizer",
+    ),
+    "facebook/m2m100_418M": _M2M,
+    "facebook/m2m100_1.2B": dict(_M2M, **_DEEP),
+    "facebook/nllb-200-distilled-600M": _NLLB,
+    "facebook/nllb-200-distilled-1.3B": dict(_NLLB, **_DEEP),
+    "facebook/nllb-200-3.3B": dict(_NLLB, **_DEEP, d_model=2048),
+    "google/pegasus-large": _PEGASUS,
+    "google/pegasus-xsum": dict(_PEGASUS, length_penalty=0.6, max_length=64, max_position_embeddings=512),
+    "google/pegasus-cnn_dailymail": _PEGASUS,
+}  # fmt: skip
+
+ENCODERS: dict[str, Config] = {**_ROBERTA_LIKE, **_ELECTRAS, **_MT5S, **_TRANSLATORS}
+SEPARATE: tuple[str, ...] = tuple(_MT5S)
+COUNTS: dict[str, int] = {
+    "intfloat/multilingual-e5-base": 278_043_648,
+    "intfloat/multilingual-e5-large": 559_890_432,
+    "BAAI/bge-m3": 567_754_752,
+    "BAAI/bge-reranker-v2-m3": 567_755_777,
+    "google/mt5-small": 300_176_768,
+    "google/mt5-base": 582_401_280,
+    "google/mt5-large": 1_229_581_312,
+    "facebook/m2m100_418M": 483_905_536,
+    "facebook/nllb-200-distilled-600M": 615_073_792,
+    "facebook/nllb-200-distilled-1.3B": 1_370_638_336,
+    "facebook/nllb-200-3.3B": 3_344_863_232,
+}
+BARE_COUNTS: dict[str, int] = {
+    "FacebookAI/xlm-roberta-base": 278_043_648,
+    "sentence-transformers/all-mpnet-base-v2": 109_486_464,
+    "google/electra-base-discriminator": 108_891_648,
+    "google/electra-large-discriminator": 334_092_288,
+}
