@@ -47,6 +47,6 @@ ENCODER_DECODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "mt5-span": ("MT5ForQuestionAnswering", "MT5Config", T5),
     **heads("mbart", "MBart", SEQ2SEQ, SEQ2SEQ_HEADS, CLASSIFY, {"-span": "ForQuestionAnswering"}),
     "mbart-plain": ("MBartForConditionalGeneration", "MBartConfig", dict(SEQ2SEQ, scale_embedding=False)),
-    **heads("m2m-100", "M2M100", SEQ2SEQ, SEQ2SEQ_HEADS),
+    **heads("m2m-100", "M2M100", dict(SEQ2SEQ, decoder_start_token_id=2), SEQ2SEQ_HEADS),  # it counts no padding
     **heads("pegasus", "Pegasus", SEQ2SEQ, SEQ2SEQ_HEADS),
 }
