@@ -110,11 +110,7 @@ def test_an_untied_output_matrix_is_built(kind: str, compare: Callable[..., floa
 
 @pytest.mark.parametrize(
     ("kind", "architecture"),
-    [
-        (k, a)
-        for k, a in HEADED
-        if FAMILIES[k].only.get("tie_word_embeddings") and FAMILIES[k].heads[a].tied_copies
-    ],
+    [(k, a) for k, a in HEADED if FAMILIES[k].only.get("tie_word_embeddings") and FAMILIES[k].heads[a].tied_copies],
 )
 def test_an_untied_output_matrix_of_an_encoder_is_refused_by_name(kind: str, architecture: str, tmp_path: Path) -> None:
     saved_oracle(small(kind, architecture, tie_word_embeddings=False), tmp_path / "model")

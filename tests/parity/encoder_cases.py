@@ -1,4 +1,4 @@
-"""Architectures of encoders and encoder–decoders beside the first families: class, config class, settings; data only."""
+"""Encoders and encoder–decoders beside the first families: class, config class and settings; data only."""
 
 from __future__ import annotations
 
@@ -36,7 +36,11 @@ ENCODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     **heads("camembert", "Camembert", BERT, HEADS, CLASSIFY),
     **heads("mpnet", "MPNet", BERT, HEADS, CLASSIFY),
     **heads("electra", "Electra", dict(BERT, embedding_size=12), HEADS, CLASSIFY),
-    "electra-discriminator": ("ElectraForPreTraining", "ElectraConfig", dict(BERT, embedding_size=12, hidden_act="relu")),
+    "electra-discriminator": (
+        "ElectraForPreTraining",
+        "ElectraConfig",
+        dict(BERT, embedding_size=12, hidden_act="relu"),
+    ),
     "electra-wide": ("ElectraForMaskedLM", "ElectraConfig", dict(BERT, embedding_size=32, hidden_act="relu")),
 }
 ENCODER_DECODERS: dict[str, tuple[str, str, dict[str, Any]]] = {

@@ -78,7 +78,9 @@ def takes_left_padding(case: Case) -> bool:
         return False
     roberta = ("roberta", "xlm-roberta", "camembert")
     pooled = case.name in ("bert", *roberta) or case.name.endswith(("classify", "pretraining", "nsp"))
-    return not (pooled and case.config.model_type in ("bert", "electra", *roberta, "t5", "mt5")) and not case.name.endswith("t5-span")
+    return not (
+        pooled and case.config.model_type in ("bert", "electra", *roberta, "t5", "mt5")
+    ) and not case.name.endswith("t5-span")
 
 
 def gap(a: dict[str, Tensor], b: dict[str, Tensor], batch: Batch) -> float:

@@ -1,16 +1,31 @@
 """The tables of all families, by model_type."""
 
-from headway.hub.family import Family
+from collections.abc import Callable
+from typing import NamedTuple
+
+from headway.config.networks.towers import TwoTowersConfig
+from headway.hub.family import Config, Family
 from headway.hub.tables.bert import BERT, BIGBIRD, CAMEMBERT, DISTILBERT, ROBERTA, XLM_ROBERTA
-from headway.hub.tables.clip import CLIP, CLIP_TEXT, CLIP_VISION
+from headway.hub.tables.clip import CLIP, CLIP_TEXT, CLIP_VISION, read_clip, write_clip
 from headway.hub.tables.encoders.electra import ELECTRA
 from headway.hub.tables.encoders.mpnet import MPNET
 from headway.hub.tables.gpt import GEMMA, GPT2, LLAMA, MISTRAL
 from headway.hub.tables.mbart import M2M_100, MBART, PEGASUS
 from headway.hub.tables.moonshine import MOONSHINE
 from headway.hub.tables.seq2seq import BART, MARIAN, WHISPER
+from headway.hub.tables.siglip import SIGLIP, read_siglip, write_siglip
 from headway.hub.tables.t5 import MT5, T5
 from headway.hub.tables.vision import DEIT, DINOV2, VIT
+
+
+class Towers(NamedTuple):
+    """A family of models with two towers, and its config.json in both directions."""
+
+    family: Family
+    read: Callable[..., TwoTowersConfig]
+    """(config.json, names of tensors)"""
+    write: Callable[[TwoTowersConfig], Config]
+
 
 _ALL = (
     BERT,
@@ -40,6 +55,9 @@ _ALL = (
     CLIP_VISION,
     CLIP_TEXT,
 )
-TOWERS: dict[str, Family] = {CLIP.name: CLIP}
+TOWERS: dict[str, Towers] = {
+    CLIP.name: Towers(CLIP, read_clip, write_clip),
+    SIGLIP.name: Towers(SIGLIP, read_siglip, write_siglip),
+}
 """Families of models with two towers, whose config.json has a table for each."""
 FAMILIES: dict[str, Family] = {family.name: family for family in _ALL}

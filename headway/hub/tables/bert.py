@@ -202,7 +202,6 @@ ROBERTA = Family(
 )
 
 
-
 def _named_as(name: str, words: str) -> Family:
     """RoBERTa under another name, with the defaults of BERT's sizes."""
     heads = {architecture.replace("Roberta", words): head for architecture, head in ROBERTA.heads.items()}

@@ -1,4 +1,4 @@
-"""The table of ELECTRA (Clark et al. 2020): BERT's block, tables of a width of their own, a generator or a discriminator."""
+"""The table of ELECTRA (Clark et al. 2020): BERT's block, embeddings of a width of their own, two kinds of heads."""
 
 from __future__ import annotations
 

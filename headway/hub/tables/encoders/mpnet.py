@@ -7,7 +7,9 @@ from dataclasses import replace
 from headway.hub.family import Tensor, with_defaults
 from headway.hub.tables.bert import ROBERTA, block_of
 
-_KEPT = tuple(entry for entry in ROBERTA.tensors if entry.ours in ("source.table", "source.positions.table", "source.norm"))
+_KEPT = tuple(
+    entry for entry in ROBERTA.tensors if entry.ours in ("source.table", "source.positions.table", "source.norm")
+)
 
 MPNET = replace(
     ROBERTA,
