@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from headway.config.ranges import conflict, in_range
+from headway.config.sounds import SamplesConfig, WavesConfig
 from headway.errors import ConfigError
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "quick_gelu", "silu", "tanh"]
@@ -276,30 +277,7 @@ class FramesConfig:
         in_range(self, channels=(1, 1 << 12), dropout=(0.0, 1.0))
 
 
-@dataclass(frozen=True, kw_only=True)
-class SamplesConfig:
-    """Front end for the samples of a sound: three convolutions without padding (Moonshine; Jeffries et al. 2024)."""
-
-    kind: Literal["samples"] = "samples"
-    dropout: float = 0.0
-
-    def __post_init__(self) -> None:
-        in_range(self, dropout=(0.0, 1.0))
-
-    @property
-    def convolutions(self) -> tuple[tuple[int, int], ...]:
-        """Kernel and stride of each: together a position for every 384 samples, 24 milliseconds at 16 kHz."""
-        return (127, 64), (7, 3), (3, 2)
-
-    def span(self, convolutions: int = 3) -> tuple[int, int]:
-        """How many samples one value after the first convolutions depends on, and their stride."""
-        width, stride = 1, 1
-        for kernel, step in self.convolutions[:convolutions]:
-            width, stride = width + (kernel - 1) * stride, stride * step
-        return width, stride
-
-
-FrontConfig = TokensConfig | PatchesConfig | FramesConfig | SamplesConfig
+FrontConfig = TokensConfig | PatchesConfig | FramesConfig | SamplesConfig | WavesConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,6 @@ from headway.config.model import (
     PositionConfig,
     RelativeConfig,
     RopeConfig,
-    SamplesConfig,
     SpanHeadConfig,
     SparseConfig,
     SpecialTokens,
@@ -37,6 +36,7 @@ from headway.config.model import (
     TokensConfig,
 )
 from headway.config.presets import PRESETS, preset
+from headway.config.sounds import SamplesConfig, WavesConfig
 from headway.config.toml import build, merge, parse_overrides, read_toml, to_dict, to_toml
 from headway.errors import ConfigError, HeadwayError, NotFoundError
 
@@ -168,11 +168,12 @@ def test_a_front_end_is_chosen_by_its_kind() -> None:
         ({"kind": "patches", "patch": 8}, PatchesConfig),
         ({"kind": "frames"}, FramesConfig),
         ({"kind": "samples"}, SamplesConfig),
+        ({"kind": "waves", "channels": [8, 8], "kernels": [4, 3], "strides": [2, 1]}, WavesConfig),
     ):
         assert type(build(ModelConfig, {"encoder": encoder, "source": front}).source) is cls
     for front in ({"vocab": 5}, {"kind": "pixels"}, {"kind": ["tokens"]}, {"kind": None}, {"kind": {}}):
         message = refused("C003", {"encoder": encoder, "source": front})
-        assert message.endswith("is not one of 'tokens', 'patches', 'frames', 'samples'")
+        assert message.endswith("is not one of 'tokens', 'patches', 'frames', 'samples', 'waves'")
     message = refused("C014", {"encoder": encoder, "source": {"kind": "frames", "vocab": 5}})
     assert "'source.vocab'" in message
 
@@ -289,6 +290,9 @@ tokens = st.builds(
 patches = st.builds(PatchesConfig, image=st.integers(8, 64), patch=st.integers(1, 8), mask_token=st.booleans())
 frames = st.builds(FramesConfig, channels=sizes, positions=positions, dropout=shares)
 samples = st.builds(SamplesConfig, dropout=shares)
+waves = st.builds(
+    WavesConfig, norm_in=literal(WavesConfig, "norm_in"), norm=st.booleans(), place_kernel=sizes, dropout=shares
+)
 lm_heads = st.builds(
     LMHeadConfig,
     tied=st.booleans(),
@@ -317,7 +321,7 @@ specials = st.builds(
 def models(draw: st.DrawFn) -> ModelConfig:
     kind = draw(st.sampled_from(["encoder", "decoder", "both"]))
     encoder = None if kind == "decoder" else draw(stacks())
-    source = None if kind == "decoder" else draw(st.one_of(tokens, patches, frames, samples))
+    source = None if kind == "decoder" else draw(st.one_of(tokens, patches, frames, samples, waves))
     decoder = None if kind == "encoder" else draw(stacks(causal=True, cross=kind == "both"))
     target = None if kind == "encoder" else draw(tokens)
     if kind == "both":
@@ -557,6 +561,10 @@ IMPOSSIBLE: dict[type, list[dict[str, Any]]] = {
     PatchesConfig: [{"image": 0}, {"image": 8, "patch": 9}, {"patch": 0}, {"channels": 0}, {"dropout": NAN}],
     FramesConfig: [{"channels": 0}, {"dropout": NAN}],
     SamplesConfig: [{"dropout": NAN}],
+    WavesConfig: [
+        *({"dropout": NAN}, {"norm_eps": NAN}, {"place_kernel": 0}, {"place_groups": 0}),
+        *({"channels": (0,) * 7}, {"kernels": (HUGE,) * 7}, {"strides": (0,) * 7}),
+    ],
     LMHeadConfig: [{"scale": NAN}],
     ClassifyHeadConfig: [{"labels": -1}, {"labels": HUGE}, {"dropout": NAN}],
     TagHeadConfig: [{"labels": 0}, {"dropout": 1.1}],
@@ -569,6 +577,13 @@ NEEDED: dict[type, dict[str, Any]] = {
     **{StackConfig: STACK, TokensConfig: {"vocab": 9}},
     DistillConfig: {"outputs": 4, "hidden": 4, "bottleneck": 4},
 }
+
+
+@pytest.mark.parametrize("channels", [(), (8, 8)])
+def test_convolutions_need_all_their_numbers(channels: tuple[int, ...]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        WavesConfig(channels=channels)
+    assert caught.value.code == "C004" and "each convolution" in caught.value.message
 
 
 @pytest.mark.parametrize(("cls", "values"), [(cls, values) for cls, cases in IMPOSSIBLE.items() for values in cases])

@@ -18,6 +18,7 @@ from headway.model.model import Transformer
 
 VOCAB = 60
 SEQ2SEQ = ("t5", "mt5", "bart", "marian", "mbart", "m2m_100", "pegasus")
+SOUNDS = ("wav2vec2", "hubert")
 IMAGES = ("vit", "deit", "dinov2", "clip_vision_model")
 
 
@@ -73,6 +74,8 @@ def shrunk(config: Mapping[str, Any]) -> dict[str, Any]:
         small["head_dim"] = 8 if even else 16
     if "embedding_size" in config and config["embedding_size"] == config["hidden_size"]:
         small["embedding_size"] = small["hidden_size"]
+    if "conv_dim" in config:
+        small["conv_dim"] = [12] * len(config["conv_dim"])
     if "decoder_layers" in config:
         small["decoder_layers"] = 2 if config["decoder_layers"] == config["encoder_layers"] else 1
     if isinstance(rope := config.get("rope_scaling"), dict) and "original_max_position_embeddings" in rope:
@@ -106,6 +109,8 @@ def inputs_for(config: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
     read_twice = re.search("Sequence|Question", architecture) and kind in SEQ2SEQ  # by the decoder too
     tokens[:, -1] = config["eos_token_id"] if kind in SEQ2SEQ else tokens[:, -1]
     targets = torch.randint(4, VOCAB - 1, (2, 20), generator=generator)
+    if kind in SOUNDS:
+        return torch.randn(2, 9000, generator=generator), None
     if kind == "whisper":
         return torch.randn(2, 8, 40, generator=generator), targets
     if kind == "moonshine":
@@ -118,9 +123,11 @@ def inputs_for(config: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
 
 def theirs(oracle: Any, inputs: Tensor, targets: Tensor | None) -> list[Tensor]:
     kind, name = oracle.config.model_type, type(oracle).__name__
-    field = {**dict.fromkeys(IMAGES, "pixel_values"), "whisper": "input_features", "moonshine": "input_values"}.get(
-        kind, "input_ids"
-    )
+    field = {
+        **dict.fromkeys(IMAGES, "pixel_values"),
+        "whisper": "input_features",
+        **dict.fromkeys(("moonshine", *SOUNDS), "input_values"),
+    }.get(kind, "input_ids")
     arguments: dict[str, Any] = {field: inputs}
     if targets is not None and "Sequence" not in name and "Question" not in name:
         arguments["decoder_input_ids"] = targets

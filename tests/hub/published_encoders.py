@@ -179,7 +179,39 @@ _TRANSLATORS: dict[str, Config] = {
     "google/pegasus-cnn_dailymail": _PEGASUS,
 }  # fmt: skip
 
-ENCODERS: dict[str, Config] = {**_ROBERTA_LIKE, **_ELECTRAS, **_MT5S, **_TRANSLATORS}
+# --------------------------------------------------------------------------- wav2vec 2.0 and HuBERT
+
+_WAVES: Config = dict(
+    activation_dropout=0.1, apply_spec_augment=True, attention_dropout=0.1, bos_token_id=1, conv_bias=False,
+    conv_dim=[512] * 7, conv_kernel=[10, 3, 3, 3, 3, 2, 2], conv_stride=[5, 2, 2, 2, 2, 2, 2],
+    ctc_loss_reduction="sum", ctc_zero_infinity=False, do_stable_layer_norm=False, eos_token_id=2,
+    feat_extract_activation="gelu", feat_extract_dropout=0.0, feat_extract_norm="group", feat_proj_dropout=0.1,
+    final_dropout=0.1, gradient_checkpointing=False, hidden_act="gelu", hidden_dropout=0.1, hidden_dropout_prob=0.1,
+    hidden_size=768, initializer_range=0.02, intermediate_size=3072, layer_norm_eps=1e-05, layerdrop=0.1,
+    mask_feature_length=10, mask_feature_prob=0.0, mask_time_length=10, mask_time_prob=0.05, num_attention_heads=12,
+    num_conv_pos_embedding_groups=16, num_conv_pos_embeddings=128, num_feat_extract_layers=7, num_hidden_layers=12,
+    pad_token_id=0, vocab_size=32,
+)  # fmt: skip
+_WAV2VEC2: Config = dict(
+    _WAVES, model_type="wav2vec2", architectures=["Wav2Vec2ForCTC"], codevector_dim=256, diversity_loss_weight=0.1,
+    contrastive_logits_temperature=0.1, feat_quantizer_dropout=0.0, num_codevector_groups=2, num_negatives=100,
+    num_codevectors_per_group=320, proj_codevector_dim=256,
+)  # fmt: skip
+_LARGE_WAVES: Config = dict(_LARGE, conv_bias=True, do_stable_layer_norm=True, feat_extract_norm="layer")
+
+_SPEECH: dict[str, Config] = {
+    "facebook/wav2vec2-base-960h": _WAV2VEC2,
+    "facebook/wav2vec2-large-960h": dict(_WAV2VEC2, **_LARGE),
+    "facebook/wav2vec2-large-960h-lv60-self": dict(_WAV2VEC2, **_LARGE_WAVES),
+    "facebook/hubert-base-ls960": dict(
+        _WAVES, model_type="hubert", architectures=["HubertModel"], feat_proj_layer_norm=True
+    ),
+    "facebook/hubert-large-ls960-ft": dict(
+        _WAVES, model_type="hubert", architectures=["HubertForCTC"], **_LARGE_WAVES
+    ),
+}  # fmt: skip
+
+ENCODERS: dict[str, Config] = {**_ROBERTA_LIKE, **_ELECTRAS, **_MT5S, **_TRANSLATORS, **_SPEECH}
 SEPARATE: tuple[str, ...] = tuple(_MT5S)
 COUNTS: dict[str, int] = {
     "intfloat/multilingual-e5-base": 278_043_648,
@@ -193,6 +225,9 @@ COUNTS: dict[str, int] = {
     "facebook/nllb-200-distilled-600M": 615_073_792,
     "facebook/nllb-200-distilled-1.3B": 1_370_638_336,
     "facebook/nllb-200-3.3B": 3_344_863_232,
+    "facebook/wav2vec2-base-960h": 94_396_320,
+    "facebook/wav2vec2-large-960h-lv60-self": 315_471_520,
+    "facebook/hubert-base-ls960": 94_371_712,
 }
 BARE_COUNTS: dict[str, int] = {
     "FacebookAI/xlm-roberta-base": 278_043_648,

@@ -29,6 +29,7 @@ QUICK = (
     "FacebookAI/xlm-roberta-base", "BAAI/bge-reranker-v2-m3", "almanach/camembert-base", "microsoft/mpnet-base",
     "google/electra-small-discriminator", "google/electra-base-generator", "google/mt5-small",
     "facebook/mbart-large-50", "facebook/nllb-200-distilled-600M", "google/pegasus-xsum",
+    "facebook/wav2vec2-base-960h", "facebook/hubert-large-ls960-ft",
     "google/vit-base-patch16-224", "facebook/dinov2-small",
     "facebook/deit-tiny-distilled-patch16-224",
     "facebook/dinov2-giant",
@@ -97,7 +98,8 @@ READ = {
     "bos_token_id", "decoder_start_token_id", "eos_token_id", "id2label", "num_labels", "pad_token_id",
     "problem_type",  # headway reads these too
     "classifier_dropout", "decoder_layerdrop", "encoder_layerdrop", "init_std", "initializer_factor",
-    "initializer_range", "summary_first_dropout",  # training
+    "initializer_range", "layerdrop", "summary_first_dropout",  # training
+    "_name_or_path",  # for a message of wav2vec 2.0
     "chunk_size_feed_forward", "is_encoder_decoder", "output_attentions", "output_hidden_states", "return_dict",
     "use_cache",  # which cache, which outputs
     "summary_proj_to_labels", "summary_use_proj",  # GPT2DoubleHeadsModel

@@ -17,7 +17,7 @@ from headway.hub.folder import load_model
 from headway.hub.tables import FAMILIES
 from headway.hub.tables.bert import ACTIVATIONS
 from headway.hub.weights import open_weights, write_weights
-from tests.hub.conftest import SEQ2SEQ, defaults, inputs_for, ours, saved_oracle, shrunk, theirs
+from tests.hub.conftest import SEQ2SEQ, SOUNDS, defaults, inputs_for, ours, saved_oracle, shrunk, theirs
 
 TOLERANCE = 1e-5
 HEADED = [(kind, architecture) for kind, family in FAMILIES.items() for architecture in family.heads]
@@ -129,7 +129,7 @@ def tied_names(kind: str, architecture: str, names: list[str]) -> list[tuple[str
 def logits(folder: Path, kind: str) -> Tensor:
     model = load_model(folder)
     tokens = torch.arange(4, 24)[None]
-    shape = {"whisper": (1, 8, 40), "moonshine": (1, 9000)}.get(kind)
+    shape = {"whisper": (1, 8, 40), **dict.fromkeys(("moonshine", *SOUNDS), (1, 9000))}.get(kind)
     inputs = tokens if shape is None else torch.randn(*shape, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         return model(inputs, tokens if model.config.kind == "encoder-decoder" else None).hidden

@@ -22,13 +22,13 @@ from headway.config.model import (
     PositionConfig,
     RelativeConfig,
     RopeConfig,
-    SamplesConfig,
     SpanHeadConfig,
     SparseConfig,
     StackConfig,
     TagHeadConfig,
     TokensConfig,
 )
+from headway.config.sounds import SamplesConfig
 from headway.model.model import Transformer
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.parity.encoder_cases import ENCODER_DECODERS, ENCODERS
+from tests.parity.encoder_cases import ENCODER_DECODERS, ENCODERS, SOUND_ENCODERS
 
 VOCAB, PAD = 50, 1
 BERT: dict[str, Any] = dict(
@@ -154,6 +154,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     ),
     **ENCODERS,
     **ENCODER_DECODERS,
+    **SOUND_ENCODERS,
     "vit": ("ViTModel", "ViTConfig", VISION),
     "vit-classify": ("ViTForImageClassification", "ViTConfig", dict(VISION, qkv_bias=False, **LABELS)),
     "deit": ("DeiTModel", "DeiTConfig", VISION),
@@ -231,6 +232,8 @@ def batch() -> Callable[..., Batch]:
         kind = config.model_type
         if kind in ("vit", "deit", "dinov2"):
             return Batch(torch.randn(2, 3, 32, 32, generator=generator))
+        if kind in ("wav2vec2", "hubert"):
+            return Batch(torch.randn(3, 900, generator=generator))
         length = 38 if kind == "big_bird" and pad == "none" else 40
         tokens = torch.randint(4, VOCAB, (3, length), generator=generator)
         tokens[:, -1] = 2

@@ -17,6 +17,11 @@ SEQ2SEQ: dict[str, Any] = dict(
     decoder_attention_heads=4, encoder_ffn_dim=64, decoder_ffn_dim=48, max_position_embeddings=64, pad_token_id=1,
     decoder_start_token_id=1, eos_token_id=2, bos_token_id=0, forced_eos_token_id=None,
 )  # fmt: skip
+WAVES: dict[str, Any] = dict(
+    vocab_size=30, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
+    conv_dim=[12, 16, 20], conv_kernel=[10, 3, 2], conv_stride=[5, 2, 2], num_conv_pos_embeddings=8,
+    num_conv_pos_embedding_groups=4,
+)  # fmt: skip
 LABELS: dict[str, Any] = dict(num_labels=3)
 
 HEADS = {"": "Model", "-mlm": "ForMaskedLM", "-tag": "ForTokenClassification", "-span": "ForQuestionAnswering"}
@@ -53,4 +58,13 @@ ENCODER_DECODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "mbart-plain": ("MBartForConditionalGeneration", "MBartConfig", dict(SEQ2SEQ, scale_embedding=False)),
     **heads("m2m-100", "M2M100", dict(SEQ2SEQ, decoder_start_token_id=2), SEQ2SEQ_HEADS),  # it counts no padding
     **heads("pegasus", "Pegasus", SEQ2SEQ, SEQ2SEQ_HEADS),
+}
+STABLE: dict[str, Any] = dict(WAVES, do_stable_layer_norm=True, feat_extract_norm="layer", conv_bias=True)
+SOUND_ENCODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "wav2vec2": ("Wav2Vec2Model", "Wav2Vec2Config", WAVES),
+    "wav2vec2-ctc": ("Wav2Vec2ForCTC", "Wav2Vec2Config", dict(WAVES, num_conv_pos_embeddings=7)),
+    "wav2vec2-stable": ("Wav2Vec2Model", "Wav2Vec2Config", dict(STABLE, mask_time_prob=0.0)),
+    "wav2vec2-stable-ctc": ("Wav2Vec2ForCTC", "Wav2Vec2Config", STABLE),
+    "hubert": ("HubertModel", "HubertConfig", WAVES),
+    "hubert-ctc": ("HubertForCTC", "HubertConfig", dict(STABLE, feat_proj_layer_norm=False)),
 }

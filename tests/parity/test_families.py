@@ -16,7 +16,8 @@ from headway.model.model import Transformer
 from tests.parity.conftest import CASES, Batch, Case
 
 TOLERANCE = 1e-5
-PADDABLE = [n for n in CASES if not n.startswith(("vit", "deit", "dinov2", "whisper", "moonshine"))]
+SOUNDS = ("whisper", "moonshine", "wav2vec2", "hubert")
+PADDABLE = [n for n in CASES if not n.startswith(("vit", "deit", "dinov2", *SOUNDS))]
 MakeCase = Callable[[str], Case]
 MakeBatch = Callable[..., Batch]
 
@@ -36,7 +37,7 @@ def theirs(case: Case, batch: Batch, oracle: Any = None) -> dict[str, Tensor]:
     model = case.oracle if oracle is None else oracle
     kind, name = case.config.model_type, type(model).__name__
     images = dict.fromkeys(("vit", "deit", "dinov2"), "pixel_values")
-    field = {**images, "whisper": "input_features", "moonshine": "input_values"}.get(kind, "input_ids")
+    field = {**images, "whisper": "input_features", **dict.fromkeys(SOUNDS[1:], "input_values")}.get(kind, "input_ids")
     arguments: dict[str, Any] = {field: batch.inputs}
     if batch.attention_mask is not None:
         arguments["attention_mask"] = batch.attention_mask.long()
@@ -65,7 +66,7 @@ def theirs(case: Case, batch: Batch, oracle: Any = None) -> dict[str, Tensor]:
     if name == "ElectraForPreTraining":
         return {"tag": torch.nn.functional.pad(out.logits[..., None], (1, 0))}
     if "logits" in out:
-        head = {"Next": "nsp", "Sequence": "classify", "Image": "classify", "Token": "tag"}
+        head = {"ForCTC": "tag", "Next": "nsp", "Sequence": "classify", "Image": "classify", "Token": "tag"}
         return {next((h for word, h in head.items() if word in name), "lm"): out.logits}
     if out.get("pooler_output") is not None and kind != "dinov2":
         return {"classify": out.pooler_output}
@@ -154,7 +155,18 @@ def loss_of(scores: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(
     "name",
-    ["bert-mlm", "mpnet-mlm", "gpt2-lm", "llama-lm", "t5-lm", "mbart-lm", "m2m-100-lm", "moonshine-lm", "vit-classify"],
+    [
+        "bert-mlm",
+        "mpnet-mlm",
+        "gpt2-lm",
+        "llama-lm",
+        "t5-lm",
+        "mbart-lm",
+        "m2m-100-lm",
+        "moonshine-lm",
+        "wav2vec2-ctc",
+        "vit-classify",
+    ],
 )
 def test_gradients_agree(name: str, case: MakeCase, batch: MakeBatch, tmp_path: Path) -> None:
     from safetensors.torch import load_file
@@ -164,7 +176,7 @@ def test_gradients_agree(name: str, case: MakeCase, batch: MakeBatch, tmp_path: 
     model = load_model(this.folder)
     oracle = type(this.oracle).from_pretrained(this.folder).eval()
     loss_of(next(iter(ours(model, inputs).values()))).backward()
-    fields = {"vit-classify": "pixel_values", "moonshine-lm": "input_values"}
+    fields = {"vit-classify": "pixel_values", "moonshine-lm": "input_values", "wav2vec2-ctc": "input_values"}
     arguments = {fields.get(name, "input_ids"): inputs.inputs}
     if inputs.targets is not None:
         arguments["decoder_input_ids"] = inputs.targets

@@ -16,6 +16,7 @@ from headway.hub.tables.seq2seq import BART, MARIAN, WHISPER
 from headway.hub.tables.siglip import SIGLIP, read_siglip, write_siglip
 from headway.hub.tables.t5 import MT5, T5
 from headway.hub.tables.vision import DEIT, DINOV2, VIT
+from headway.hub.tables.wav2vec2 import HUBERT, WAV2VEC2
 
 
 class Towers(NamedTuple):
@@ -49,6 +50,8 @@ _ALL = (
     PEGASUS,
     WHISPER,
     MOONSHINE,
+    WAV2VEC2,
+    HUBERT,
     VIT,
     DEIT,
     DINOV2,
