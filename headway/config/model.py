@@ -5,17 +5,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from headway.config.heads import ClassifyHeadConfig as ClassifyHeadConfig
+from headway.config.heads import DenoiseHeadConfig as DenoiseHeadConfig
+from headway.config.heads import LMHeadConfig as LMHeadConfig
+from headway.config.heads import SpanHeadConfig as SpanHeadConfig
+from headway.config.heads import TagHeadConfig as TagHeadConfig
+from headway.config.networks.sounds import SamplesConfig, WavesConfig
+from headway.config.ranges import MAX_LAYERS as MAX_LAYERS
+from headway.config.ranges import MAX_LENGTH as MAX_LENGTH
+from headway.config.ranges import MAX_VOCAB as MAX_VOCAB
+from headway.config.ranges import MAX_WIDTH as MAX_WIDTH
+from headway.config.ranges import Activation as Activation
 from headway.config.ranges import conflict, in_range
-from headway.config.sounds import SamplesConfig, WavesConfig
 from headway.errors import ConfigError
-
-Activation = Literal["relu", "gelu", "gelu_tanh", "quick_gelu", "silu", "tanh"]
-
-MAX_LAYERS, MAX_WIDTH, MAX_LENGTH, MAX_VOCAB = 1_000, 1 << 18, 1 << 24, 1 << 24
-"""Bounds no real model comes near: they stop a hostile file before it allocates anything."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,8 +86,43 @@ class SparseConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExpertsConfig:
+    """Mixture of experts (Shazeer et al. 2017): many feed-forward networks, of which each token takes a few."""
+
+    count: int = 8
+    top_k: int = 2
+    """Experts of each token: those of the largest probabilities, which weight their outputs."""
+    d_ff: int = 256
+    """Hidden width of an expert."""
+    normalised: bool = True
+    """Whether the weights of a token's experts are scaled to sum to 1."""
+    shared: int = 0
+    """Hidden width of an expert that every token takes besides (Dai et al. 2024); 0: none."""
+    shared_gate: bool = False
+    """Qwen2-MoE: the shared expert is weighted by a sigmoid of its own."""
+    balance: float = 0.001
+    """Weight of the loss that keeps experts equally busy (Fedus et al. 2022)."""
+
+    def __post_init__(self) -> None:
+        in_range(self, count=(1, MAX_LENGTH), top_k=(1, self.count), d_ff=(1, MAX_WIDTH * 8))
+        in_range(self, shared=(0, MAX_WIDTH * 8), balance=(0.0, 1e6))
+        if self.shared_gate and not self.shared:
+            raise conflict("shared_gate = true", "shared = 0", "the gate is that of the shared expert")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerConfig:
+    """What a block has in place of its stack's `window`, `rope` and `experts`, where blocks differ."""
+
+    window: int | None = None
+    rope: RopeConfig | None = None
+    dense: bool = False
+    """A plain feed-forward network in a stack of experts."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class StackConfig:
-    """A stack of equal blocks, with every difference between the families' blocks."""
+    """A stack of blocks, with every difference between the families' blocks."""
 
     d_model: int
     n_layers: int
@@ -97,8 +137,11 @@ class StackConfig:
     """Each block has cross-attention to the encoder's output."""
     norm: Literal["layernorm", "rmsnorm", "dyt"] = "layernorm"
     """dyt: Dynamic Tanh (Zhu et al. 2025)."""
-    norm_at: Literal["pre", "post"] = "pre"
-    """post: LN(x + f(x)) (2017); pre: x + f(LN(x)) (2019)."""
+    norm_at: Literal["pre", "post", "sandwich", "branch"] = "pre"
+    """post: LN(x + f(x)) (2017); pre: x + f(LN(x)) (2019); sandwich: x + LN(f(LN(x))) (Gemma 2); branch: x + LN(f(x))
+    (OLMo 2)."""
+    first_norm: bool = True
+    """Off: the first block's attention reads its input without a norm (ModernBERT)."""
     norm_bias: bool = True
     """Whether a layernorm has a bias."""
     norm_eps: float = 1e-5
@@ -107,6 +150,10 @@ class StackConfig:
     final_norm: bool = True
     residual: bool = True
     """Off only for experiments without residual connections."""
+    residual_scale: float = 1.0
+    """Factor on the output of each branch (Granite)."""
+    parallel: Literal["none", "one", "two"] = "none"
+    """Both branches read the block's input: x + f(LN(x)) + g(LN(x)) (Wang & Komatsuzaki 2021), with one norm or two."""
     layer_scale: float | None = None
     """DINOv2: initial value of a learned factor per channel on each branch (Touvron et al. 2021)."""
     activation: Activation = "gelu"
@@ -119,9 +166,19 @@ class StackConfig:
     ffn_bias: bool = True
     scale: float | None = None
     """Factor on q·k; None is 1/√d_head; T5 has 1."""
+    softcap: float | None = None
+    """Attention scores are cap · tanh(score / cap) (Gemma 2)."""
+    qk_norm: Literal["none", "head", "whole"] = "none"
+    """A norm on queries and keys of self-attention (Henry et al. 2020): of each head, or of all heads together."""
     window: int | None = None
     """Sliding window: how many tokens a token attends to in each direction, itself included."""
     rope: RopeConfig | None = None
+    pattern: tuple[LayerConfig, ...] = ()
+    """Where blocks differ: they take these in turn, again and again; `window` and `rope` are then None."""
+    shared: bool = False
+    """All blocks share the weights of one (Lan et al. 2020)."""
+    experts: ExpertsConfig | None = None
+    """In place of the feed-forward network."""
     relative: RelativeConfig | None = None
     alibi: bool = False
     """Linear penalty by distance, one slope per head (Press et al. 2022)."""
@@ -140,6 +197,7 @@ class StackConfig:
         in_range(self, d_model=(1, MAX_WIDTH), n_layers=(0, MAX_LAYERS), n_heads=(1, self.d_model))
         in_range(self, d_ff=(1, MAX_WIDTH * 8), n_kv_heads=(1, self.n_heads), d_head=(1, MAX_WIDTH))
         in_range(self, window=(1, MAX_LENGTH), norm_eps=share, norm_offset=factor, layer_scale=factor, scale=factor)
+        in_range(self, residual_scale=factor, softcap=(1e-6, 1e6))
         in_range(self, dropout=share, attention_dropout=share, activation_dropout=share, drop_path=share)
         heads = f"n_heads = {self.n_heads}"
         if self.d_head is None and self.d_model % self.n_heads:
@@ -150,13 +208,36 @@ class StackConfig:
             raise conflict(f"d_head = {self.head_width}", f"rope = {self.rope.theta}", "rope needs an even width")
         if self.sparse and self.window is not None:
             raise conflict("sparse", f"window = {self.window}", "BigBird's pattern has a window of its own")
-        if self.modulation and self.norm_at == "post":
-            raise conflict("modulation = true", "norm_at = post", "what is modulated is the input of a branch")
+        if self.modulation and self.norm_at != "pre":
+            raise conflict("modulation = true", f"norm_at = {self.norm_at}", "what is modulated is a branch's input")
+        self._check_blocks()
         if self.relative and self.relative.max_distance <= self.relative.buckets // (2 if self.causal else 4):
             far, count = f"relative.max_distance = {self.relative.max_distance}", self.relative.buckets
             raise conflict(
                 far, f"relative.buckets = {count}", "near distances have a bucket each: set a larger distance"
             )
+
+    def _check_blocks(self) -> None:
+        if self.parallel != "none" and (self.norm_at != "pre" or self.cross or not self.first_norm):
+            rule = "parallel branches have a norm before them, in every block, and no cross-attention"
+            raise conflict(f"parallel = {self.parallel}", f"norm_at = {self.norm_at}", rule)
+        if self.shared and (self.drop_path or not self.first_norm or any(layer.dense for layer in self.pattern)):
+            rule = "blocks that share all weights have no drop_path, no first_norm = false and no dense layers"
+            raise conflict("shared = true", "blocks that differ", rule)
+        if self.pattern and (self.window is not None or self.rope is not None):
+            raise conflict("pattern", "window, rope", "the pattern has those of each block")
+        if len(self.pattern) > MAX_LAYERS:
+            raise ConfigError("C003", f"pattern of {len(self.pattern)} layers is longer than {MAX_LAYERS}")
+        for each in range(len(self.pattern)):
+            self.layer(each)
+
+    def layer(self, number: int) -> StackConfig:
+        """The config of one block, as if all blocks were like it."""
+        if not self.pattern:
+            return self
+        own = self.pattern[number % len(self.pattern)]
+        experts = None if own.dense else self.experts
+        return replace(self, pattern=(), window=own.window, rope=own.rope, experts=experts)
 
     @property
     def head_width(self) -> int:
@@ -193,19 +274,25 @@ class TokensConfig:
     kind: Literal["tokens"] = "tokens"
     vocab: int
     positions: PositionConfig = field(default_factory=PositionConfig)
+    width: int | None = None
+    """Width of the tables, if a linear map makes the model's own width of it (Lan et al. 2020)."""
+    project: Literal["last", "first"] = "last"
+    """last: the map, with a bias, follows positions, token types and norm; first: the map, without one, is of the token
+    vectors alone (OPT)."""
     segments: int = 0
     """Rows of the segment table (BERT): sentence A and sentence B."""
     scale: float = 1.0
     """Factor on the embeddings: √d_model in the 2017 paper."""
-    width: int | None = None
-    """Width of the tables, if a linear map leads from there to the model (ALBERT, ELECTRA); None: the model's."""
     norm: bool = False
     norm_eps: float = 1e-5
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
-        in_range(self, vocab=(1, MAX_VOCAB), segments=(0, MAX_VOCAB), scale=(-1e6, 1e6), width=(1, MAX_WIDTH))
+        in_range(self, vocab=(1, MAX_VOCAB), width=(1, MAX_WIDTH), segments=(0, MAX_VOCAB), scale=(-1e6, 1e6))
         in_range(self, norm_eps=(0.0, 1.0), dropout=(0.0, 1.0))
+        if self.width is not None and self.project == "last" and self.positions.every_layer:
+            rule = "positions that blocks add are as wide as the model"
+            raise conflict(f"width = {self.width}", "positions.every_layer = true", rule)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -294,85 +381,6 @@ class ConditionConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LMHeadConfig:
-    """Hidden states to logits over the vocabulary."""
-
-    tied: bool = True
-    """The output matrix is the token embedding (Press & Wolf 2017)."""
-    transform: Activation | None = None
-    """BERT: a dense layer, this activation and a norm before the output matrix."""
-    bias: Literal["none", "trained", "fixed"] = "none"
-    """fixed: BART's and Marian's logit bias, which is not trained."""
-    scale: float = 1.0
-    """T5 1.0 multiplies the hidden states by d_model^-1/2 before its tied matrix."""
-
-    def __post_init__(self) -> None:
-        in_range(self, scale=(-1e6, 1e6))
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClassifyHeadConfig:
-    """One vector per sequence to label logits; with 0 labels it is the pooler alone."""
-
-    labels: int = 2
-    pool: Literal["first", "last", "mean", "max", "first_mean"] = "first"
-    """first_mean: the class token and the mean of the patches (DINOv2)."""
-    dense: Activation | None = None
-    """A dense layer and this activation before the output layer."""
-    bias: bool = True
-    dropout: float = 0.0
-    distilled: bool = False
-    """DeiT: a second output layer on the distillation token; the logits are the mean of both."""
-    several: bool = False
-    """Multi-label: each label is a yes/no decision of its own."""
-    pairs: bool | None = None
-    """Whether it was trained on pairs of texts; None: unknown."""
-
-    def __post_init__(self) -> None:
-        in_range(self, labels=(0, MAX_VOCAB), dropout=(0.0, 1.0))
-
-
-@dataclass(frozen=True, kw_only=True)
-class TagHeadConfig:
-    """Label logits for every token."""
-
-    labels: int = 2
-    dropout: float = 0.0
-    dense: Activation | None = None
-    """A dense layer and this activation before the output layer."""
-    binary: bool = False
-    """ELECTRA's discriminator has one output for two labels: the logit of the second, and that of the first is 0."""
-
-    def __post_init__(self) -> None:
-        in_range(self, labels=(1, MAX_VOCAB), dropout=(0.0, 1.0))
-        if self.binary and self.labels != 2:
-            raise conflict("binary = true", f"labels = {self.labels}", "one output tells two labels apart")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SpanHeadConfig:
-    """Start and end logits for every token."""
-
-    ffn: bool = False
-    """BigBird: a feed-forward layer with residual and norm before the output layer."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class DenoiseHeadConfig:
-    """Hidden states of patches back to the pixels of an image (DiT)."""
-
-    patch: int = 2
-    channels: int = 3
-    objective: Literal["v", "epsilon", "flow"] = "v"
-    """What the pixels mean: noise and image together, the noise, or the velocity from image to noise."""
-    schedule: Literal["cosine", "linear"] = "cosine"
-    """How images became noise in training."""
-
-    def __post_init__(self) -> None:
-        in_range(self, patch=(1, 1 << 14), channels=(1, 1 << 12))
-
-
-@dataclass(frozen=True, kw_only=True)
 class SpecialTokens:
     """Ids of special tokens, as in config.json."""
 
@@ -455,14 +463,13 @@ class ModelConfig:
             first, second = f"encoder.d_model = {self.encoder.d_model}", f"decoder.d_model = {self.decoder.d_model}"
             raise conflict(first, second, "they must be equal")
         if self.shared_embedding and not (
-            isinstance(self.source, TokensConfig) and self.target and self.source.vocab == self.target.vocab
+            isinstance(self.source, TokensConfig)
+            and self.target
+            and (self.source.vocab, self.source.width) == (self.target.vocab, self.target.width)
         ):
-            raise ConfigError("C004", "shared_embedding needs two token front ends with the same vocabulary size")
+            raise ConfigError("C004", "shared_embedding needs two token front ends of one vocabulary size and width")
         if self.lm and not isinstance(self.output_front, TokensConfig):
             raise ConfigError("C004", "an lm head needs a token front end on the stack whose output it reads")
-        front = self.output_front
-        if self.lm and not self.lm.transform and isinstance(front, TokensConfig) and front.width is not None:
-            raise conflict(f"width = {front.width}", "lm.transform", "the lm head needs a dense layer to that width")
         self._check_denoising()
 
     def _check_denoising(self) -> None:

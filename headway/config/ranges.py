@@ -7,9 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from headway.errors import ConfigError
+
+Activation = Literal["relu", "gelu", "gelu_tanh", "quick_gelu", "silu", "tanh"]
+
+MAX_LAYERS, MAX_WIDTH, MAX_LENGTH, MAX_VOCAB = 1_000, 1 << 18, 1 << 24, 1 << 24
+"""Bounds no real model comes near: they stop a hostile file before it allocates anything."""
 
 
 @dataclass(frozen=True)

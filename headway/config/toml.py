@@ -99,7 +99,7 @@ def to_dict(config: Any) -> dict[str, Any]:
     def plain(value: Any) -> Any:
         if dataclasses.is_dataclass(value):
             return to_dict(value)
-        return list(value) if isinstance(value, tuple) else value
+        return [plain(each) for each in value] if isinstance(value, tuple) else value
 
     pairs = ((key_of(f.name), getattr(config, f.name)) for f in dataclasses.fields(config))
     return {name: plain(value) for name, value in pairs if value is not None}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headway.config.model import FrontConfig, PatchesConfig, TokensConfig
-from headway.config.sounds import SamplesConfig, WavesConfig
+from headway.config.networks.sounds import SamplesConfig, WavesConfig
 from headway.front.patches import PatchEmbedding
 from headway.front.sounds import FrameEmbedding, SampleEmbedding
 from headway.front.tokens import TokenEmbedding

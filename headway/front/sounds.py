@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from headway.config.model import FramesConfig
-from headway.config.sounds import OverSamples, SamplesConfig
+from headway.config.networks.sounds import OverSamples, SamplesConfig
 from headway.errors import DataError
 from headway.front.embedded import Embedded, add_positions, make_positions
 from headway.model.masks import Layout

@@ -33,13 +33,16 @@ class TokenEmbedding(nn.Module):
     def __init__(self, config: TokensConfig, width: int) -> None:
         super().__init__()
         self.config = config
-        self.project = Linear(config.width, width) if config.width else None
-        width = config.width or width
         rows = -(-config.vocab // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
-        self.table = make_embedding(rows, width)
-        self.positions = make_positions(config.positions, width)
-        self.segments = make_embedding(config.segments, width) if config.segments else None
-        self.norm = LayerNorm(width, config.norm_eps) if config.norm else None
+        inner = config.width or width
+        self.table = make_embedding(rows, inner)
+        self.project = None
+        if config.width is not None:
+            self.project = Linear(inner, width, bias=config.project == "last")
+            inner = width if config.project == "first" else inner
+        self.positions = make_positions(config.positions, inner)
+        self.segments = make_embedding(config.segments, inner) if config.segments else None
+        self.norm = LayerNorm(inner, config.norm_eps) if config.norm else None
 
     def forward(
         self,
@@ -58,6 +61,8 @@ class TokenEmbedding(nn.Module):
         x = self.table(ids)
         if self.config.scale != 1.0:
             x = x * self.config.scale
+        if self.project is not None and self.config.project == "first":
+            x = self.project(x)
         if self.segments is not None:
             x = x + (self.segments.weight[0] if token_type_ids is None else self.segments(token_type_ids))
         x, repeated_positions = add_positions(self.positions, x, layout)
@@ -65,4 +70,6 @@ class TokenEmbedding(nn.Module):
         if self.norm is not None:
             x = self.norm(x)
         x = F.dropout(x, self.config.dropout, self.training)
-        return Embedded(x if self.project is None else self.project(x), layout, repeated_positions)
+        if self.project is not None and self.config.project == "last":
+            x = self.project(x)
+        return Embedded(x, layout, repeated_positions)

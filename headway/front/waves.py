@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headway.config.sounds import WavesConfig
+from headway.config.networks.sounds import WavesConfig
 from headway.front.embedded import Embedded
 from headway.front.sounds import check_samples, real_positions
 from headway.kernels.linear import Linear

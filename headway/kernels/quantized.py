@@ -8,7 +8,7 @@ Letters: N rows of the matrix, K columns.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -123,11 +123,11 @@ class Int8Embedding(nn.Module):
         return self.matrix.dequantized_rows(ids).to(self.dtype)
 
 
-def quantize_linears_(module: nn.Module) -> None:
-    """Quantize every linear layer of a module in place."""
+def quantize_linears_(module: nn.Module, kept: Sequence[str] = ()) -> None:
+    """Quantize every linear layer of a module in place, but those of the names in `kept`."""
     for part in list(module.modules()):
         for name, child in list(part.named_children()):
-            if isinstance(child, nn.Linear):
+            if isinstance(child, nn.Linear) and name not in kept:
                 setattr(part, name, Int8Linear(quantize_matrix(child.weight, name), child.bias))
 
 

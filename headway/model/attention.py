@@ -19,6 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from headway.config.model import StackConfig
 from headway.kernels.linear import Linear
 from headway.model.cache import KVCacheLike
+from headway.model.norms import make_norm
 from headway.model.positions import rotate
 
 Backend = Literal["fused", "eager"]
@@ -59,6 +60,8 @@ class AttentionBias:
     causal: bool = False
     """The plain causal mask of a square: kernels have a flag for it and need no tensor."""
     backend: Backend = "fused"
+    softcap: float | None = None
+    """Bounds the scores before all that is added to them. Only the formula knows it."""
     kernel: Kernel | None = None
     """Computes the attention in place of the kernels, with its own bias: over few pairs of a long sequence."""
 
@@ -67,6 +70,8 @@ def attention_weights(q: Tensor, k: Tensor, bias: AttentionBias, scale: float | 
     """softmax(q·kᵀ·scale + bias), (B, H, T, S): the attention map, which fused kernels never return."""
     k = _expand_groups(q, k)
     scores = (q @ k.transpose(-1, -2)).float() * (scale or 1 / math.sqrt(q.shape[-1]))
+    if bias.softcap is not None:
+        scores = bias.softcap * torch.tanh(scores / bias.softcap)
     if bias.causal:
         scores = scores + torch.full(scores.shape[-2:], -torch.inf, device=q.device).triu(1)
     if bias.tensor is not None and bias.tensor.dtype == torch.bool:
@@ -100,7 +105,7 @@ def attend(
     """Attention output (B, H, T, D): means of the values, weighted by the attention map."""
     if bias.kernel is not None:
         return bias.kernel(q, _expand_groups(q, k), _expand_groups(q, v), scale or q.shape[-1] ** -0.5, dropout)
-    if bias.backend == "eager" or (bias.backend == "fused" and _few_queries(q, k)):
+    if bias.backend == "eager" or bias.softcap is not None or (bias.backend == "fused" and _few_queries(q, k)):
         weights = F.dropout(attention_weights(q, k, bias, scale), dropout)
         return weights @ _expand_groups(q, v)
     grouped = q.shape[1] != k.shape[1]
@@ -143,6 +148,10 @@ class Attention(nn.Module):
         else:
             self.qkv = Linear(config.d_model, queries + 2 * keys, bias=config.qkv_bias)
         self.out = Linear(queries, config.d_model, bias=config.out_bias)
+        self.whole = config.qk_norm == "whole"
+        if config.qk_norm != "none" and not cross:
+            widths = (queries, keys) if self.whole else (self.width, self.width)
+            self.q_norm, self.k_norm = (make_norm(config, width) for width in widths)
 
     def forward(
         self,
@@ -156,11 +165,19 @@ class Attention(nn.Module):
         sizes = [self.heads, self.groups, self.groups]
         packed = self._project(x, self.qkv, skip=self.heads).unflatten(-1, (-1, self.width))  # B T H+2G D
         q, k, v = packed.transpose(1, 2).split(sizes, 1)
+        if hasattr(self, "q_norm"):
+            q, k = self._normed(q, self.q_norm), self._normed(k, self.k_norm)
         if angles is not None:
             q, k = rotate(q, angles), rotate(k, angles)
         if cache is not None:
             k, v = cache[0].update(cache[1], k, v)
         return self._finish(q, k, v, bias, hook)
+
+    def _normed(self, x: Tensor, norm: nn.Module) -> Tensor:
+        """The norm of each head of x (B, H, T, D), or of all heads together."""
+        if not self.whole:
+            return norm(x)  # type: ignore[no-any-return]
+        return norm(x.transpose(1, 2).flatten(2)).unflatten(-1, (-1, self.width)).transpose(1, 2)  # type: ignore[no-any-return]
 
     def cross_attend(
         self, x: Tensor, memory: tuple[Tensor, Tensor], bias: AttentionBias, hook: Hook | None = None

@@ -25,8 +25,8 @@ from headway.config.model import (
 from headway.front.build import Front
 from headway.front.tokens import TokenEmbedding
 from headway.kernels.linear import Linear, linear
+from headway.model.feed_forward import FeedForward, activation
 from headway.model.norms import LayerNorm
-from headway.model.stack import FeedForward, activation
 
 
 class LMHead(nn.Module):
@@ -39,6 +39,9 @@ class LMHead(nn.Module):
         if config.transform is not None:
             self.dense = Linear(stack.d_model, width)
             self.norm = LayerNorm(width, stack.norm_eps)
+        self.project = None
+        if width != stack.d_model and config.transform is None:
+            self.project = Linear(stack.d_model, width, bias=False)
         self.output = Linear(width, table.num_embeddings, bias=config.bias != "none")
         if config.tied:
             self.output.weight = table.weight
@@ -48,10 +51,8 @@ class LMHead(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(…, M) to (…, V)."""
         x = self.features(x)
-        if self._bias_is_zero():
-            return linear(x, self.output.weight)[..., : self.vocab]
-        logits: Tensor = self.output(x)[..., : self.vocab]
-        return logits
+        logits = linear(x, self.output.weight) if self._bias_is_zero() else self.output(x)
+        return self._capped(logits[..., : self.vocab])
 
     def _bias_is_zero(self) -> bool:
         """Whether the bias may be skipped. Marian's is all zeros, and adding it takes a fifth of a CPU's time."""
@@ -63,15 +64,22 @@ class LMHead(nn.Module):
         """Logits with -inf for the rows that round the vocabulary up: losses use them, since they copy nothing."""
         x, rows = self.features(x), self.output.out_features
         spare, bias = torch.arange(rows, device=x.device) >= self.vocab, self.output.bias
-        if type(self.output) is Linear and bias is not None:  # a bias is short, and logits are large
+        capped = self.config.softcap is not None
+        if type(self.output) is Linear and bias is not None and not capped:  # a bias is short, and logits are large
             return linear(x, self.output.weight, bias.masked_fill(spare, -torch.inf))
-        logits: Tensor = self.output(x)
+        logits = self._capped(self.output(x))
         return logits if rows == self.vocab else logits.masked_fill(spare, -torch.inf)
+
+    def _capped(self, logits: Tensor) -> Tensor:
+        cap = self.config.softcap
+        return logits if cap is None else cap * torch.tanh(logits / cap)
 
     def features(self, x: Tensor) -> Tensor:
         """The vectors that the output matrix multiplies."""
         if self.config.transform is not None:
             x = self.norm(activation(self.config.transform, self.dense(x)))
+        elif self.project is not None:
+            x = self.project(x)
         return x * self.config.scale if self.config.scale != 1.0 else x
 
 

@@ -12,10 +12,12 @@ from headway.config.networks.graph import GraphConfig
 from headway.front.patches import PatchEmbedding
 from headway.front.sounds import FrameEmbedding
 from headway.front.tokens import TokenEmbedding
+from headway.kernels.grouped import Grouped
 from headway.model.attention import Attention
+from headway.model.feed_forward import Experts, FeedForward
 from headway.model.heads import DenoiseHead
 from headway.model.positions import sinusoidal
-from headway.model.stack import FeedForward, Residual, Stack
+from headway.model.stack import Residual, Stack
 
 
 @torch.no_grad()
@@ -31,6 +33,9 @@ def initialise(model: nn.Module, config: ModelConfig | GraphConfig) -> None:
                 _matrix(module.weight, how)
             if module.bias is not None:
                 module.bias.zero_()
+        elif isinstance(module, Grouped):
+            for matrix in module.weight.unflatten(0, (module.experts, -1)):
+                _matrix(matrix, how)
         elif isinstance(module, nn.Embedding):
             std = module.embedding_dim**-0.5 if how.kind == "xavier" else 1.0 if how.kind == "t5" else how.std
             module.weight.normal_(0, std)
@@ -72,7 +77,7 @@ def _scale_residuals(stack: Stack) -> None:
     for module in stack.modules():
         if isinstance(module, Attention):
             module.out.weight.mul_(factor)
-        elif isinstance(module, FeedForward):
+        elif isinstance(module, FeedForward | Experts):
             module.down.weight.mul_(factor)
 
 

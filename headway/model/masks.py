@@ -56,15 +56,15 @@ def self_attention_bias(
     plain = seen is None and pairs is None and not special
     if q.attention_mask is None and k.attention_mask is None and plain:
         if not config.causal or queries == 1:
-            return AttentionBias(backend=backend)
+            return AttentionBias(backend=backend, softcap=config.softcap)
         if queries == keys:
-            return AttentionBias(causal=True, backend=backend)
+            return AttentionBias(causal=True, backend=backend, softcap=config.softcap)
     visible = _visible(config, q, k, seen)
     bias = _score_bias(config, relative, q, k, seen) if special else None
     bias = bias if pairs is None else pairs if bias is None else bias + pairs
     if bias is not None and visible is not None:
         bias = bias.masked_fill(~visible, -torch.inf)
-    return AttentionBias(tensor=visible if bias is None else bias, backend=backend)
+    return AttentionBias(tensor=visible if bias is None else bias, backend=backend, softcap=config.softcap)
 
 
 def long_attention_bias(

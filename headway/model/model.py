@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headway.config.model import ModelConfig
+from headway.config.model import ModelConfig, StackConfig
 from headway.config.networks.kinds import AnyConfig
 from headway.errors import DataError
 from headway.front.build import Front, make_front
@@ -24,6 +24,7 @@ from headway.front.tokens import TokenEmbedding
 from headway.kernels.quantized import Int8Matrix, stored_tensors
 from headway.model.attention import Attention, Backend, Hook, scoped
 from headway.model.cache import KVCache, KVCacheLike
+from headway.model.feed_forward import balance_loss
 from headway.model.heads import HEADS, ClassifyHead, DenoiseHead, LMHead, SpanHead, TagHead, make_head
 from headway.model.init import initialise
 from headway.model.masks import Layout
@@ -221,10 +222,20 @@ class Transformer(Model):
             none = front.x.new_zeros(len(front.x)), front.x.new_full((len(front.x),), self.condition.config.classes)
             times, classes = condition or none
             vector = self.condition(times, classes.long()).to(front.x.dtype)
+        routes: list[Tensor] = []
         hidden = self.encoder(
-            front.x, front.layout, again, condition=vector, backend=backend, hook=scoped(hook, "encoder")
+            front.x, front.layout, again, condition=vector, routes=routes, backend=backend, hook=scoped(hook, "encoder")
         )
-        return Output(hidden, front.layout.attention_mask)
+        mask = front.layout.attention_mask
+        return Output(hidden, mask, penalty=self._imbalance(self.config.encoder, routes, mask))
+
+    def _imbalance(
+        self, config: StackConfig | None, routes: list[Tensor], attention_mask: Tensor | None
+    ) -> Tensor | None:
+        """The penalty of experts that are not equally busy, in training."""
+        if not routes or not self.training or config is None or config.experts is None:
+            return None
+        return config.experts.balance * balance_loss(routes, config.experts, attention_mask)
 
     def _decode(
         self,
@@ -236,16 +247,21 @@ class Transformer(Model):
         hook: Hook | None = None,
     ) -> Output:
         front: Embedded = self.target(ids, attention_mask)
+        routes: list[Tensor] = []
         hidden = self.decoder(
             front.x,
             front.layout,
             front.repeated_positions,
             memory=None if memory is None else memory.hidden,
             memory_attention_mask=None if memory is None else memory.attention_mask,
+            routes=routes,
             backend=backend,
             hook=scoped(hook, "decoder"),
         )
-        return Output(hidden, attention_mask, None if memory is None else memory.hidden)
+        penalty = self._imbalance(self.config.decoder, routes, attention_mask)
+        if memory is not None and memory.penalty is not None:
+            penalty = memory.penalty if penalty is None else memory.penalty + penalty
+        return Output(hidden, attention_mask, None if memory is None else memory.hidden, penalty)
 
     def start(
         self, inputs: Tensor | None = None, *, attention_mask: Tensor | None = None, batch: int = 1, capacity: int

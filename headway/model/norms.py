@@ -84,11 +84,11 @@ class DynamicTanh(nn.Module):
         return (torch.tanh(self.alpha * x) * self.weight + self.bias).to(x.dtype)
 
 
-def make_norm(config: StackConfig) -> nn.Module:
-    if config.norm == "rmsnorm":
-        return RMSNorm(config.d_model, config.norm_eps, config.norm_offset)
-    if config.norm == "dyt":
-        return DynamicTanh(config.d_model)
-    if config.modulation:
+def make_norm(config: StackConfig, width: int | None = None) -> nn.Module:
+    """A norm of the residual stream, or one of another width, such as that of a head."""
+    if config.norm == "layernorm" and config.modulation and width is None:
         return PlainNorm(config.norm_eps)
-    return LayerNorm(config.d_model, config.norm_eps, config.norm_bias)
+    width = width or config.d_model
+    if config.norm == "rmsnorm":
+        return RMSNorm(width, config.norm_eps, config.norm_offset)
+    return DynamicTanh(width) if config.norm == "dyt" else LayerNorm(width, config.norm_eps, config.norm_bias)

@@ -5,10 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from headway.kernels.grouped import quantize_grouped_
 from headway.kernels.quantized import Int8Embedding, Int8Linear, Int8Matrix, quantize_linears_, quantize_matrix
 
 if TYPE_CHECKING:
     from headway.model.model import Transformer
+
+
+ROUTERS = ("router", "shared_gate")
+"""Small maps that choose among experts: rounded, they would choose others."""
 
 
 def quantize_(model: Transformer) -> Transformer:
@@ -20,7 +25,8 @@ def quantize_(model: Transformer) -> Transformer:
         return model
     for stack in (getattr(model, "encoder", None), getattr(model, "decoder", None)):
         if stack is not None:
-            quantize_linears_(stack.blocks)
+            quantize_linears_(stack.blocks, kept=ROUTERS)
+            quantize_grouped_(stack.blocks)
     if model.config.lm is not None:
         _quantize_output(model)
     model.config = replace(model.config, quantization="int8")

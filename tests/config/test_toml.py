@@ -20,8 +20,10 @@ from headway.config.model import (
     ConditionConfig,
     DenoiseHeadConfig,
     DistillConfig,
+    ExpertsConfig,
     FramesConfig,
     InitConfig,
+    LayerConfig,
     LMHeadConfig,
     ModelConfig,
     PatchesConfig,
@@ -35,8 +37,8 @@ from headway.config.model import (
     TagHeadConfig,
     TokensConfig,
 )
+from headway.config.networks.sounds import SamplesConfig, WavesConfig
 from headway.config.presets import PRESETS, preset
-from headway.config.sounds import SamplesConfig, WavesConfig
 from headway.config.toml import build, merge, parse_overrides, read_toml, to_dict, to_toml
 from headway.errors import ConfigError, HeadwayError, NotFoundError
 
@@ -502,6 +504,39 @@ CONTRADICTIONS: dict[str, tuple[Any, tuple[str, ...]]] = {
         lambda: ModelConfig(encoder=stack(), source=TOKENS, shared_embedding=True),
         ("shared_embedding", "front ends"),
     ),
+    "one table of two widths": (
+        lambda: ModelConfig(
+            encoder=stack(),
+            source=TOKENS,
+            decoder=stack(cross=True),
+            target=replace(TOKENS, width=4),
+            shared_embedding=True,
+        ),
+        ("shared_embedding", "width"),
+    ),
+    "parallel branches with norms after them": (
+        lambda: stack(parallel="two", norm_at="post"),
+        ("parallel = two", "norm_at = post"),
+    ),
+    "parallel branches with cross-attention": (lambda: stack(parallel="one", cross=True), ("parallel = one",)),
+    "shared weights in blocks that differ": (lambda: stack(shared=True, drop_path=0.1), ("shared", "drop_path")),
+    "a dense layer among shared experts": (
+        lambda: stack(shared=True, experts=ExpertsConfig(), pattern=(LayerConfig(), LayerConfig(dense=True))),
+        ("shared", "dense"),
+    ),
+    "windows of a stack and of its blocks": (
+        lambda: stack(window=4, pattern=(LayerConfig(window=2), LayerConfig())),
+        ("pattern", "window"),
+    ),
+    "rotary positions of an odd width in one block": (
+        lambda: stack(d_head=3, pattern=(LayerConfig(rope=RopeConfig()), LayerConfig())),
+        ("d_head = 3", "rope"),
+    ),
+    "narrow positions before every block": (
+        lambda: TokensConfig(vocab=9, width=4, positions=PositionConfig(every_layer=True)),
+        ("width = 4", "every_layer"),
+    ),
+    "a gate of no shared expert": (lambda: ExpertsConfig(shared_gate=True), ("shared_gate", "shared = 0")),
     "words from an image": (
         lambda: ModelConfig(encoder=stack(), source=PatchesConfig(), lm=LMHeadConfig()),
         ("lm", "token front end"),
@@ -527,6 +562,10 @@ def test_settings_close_to_the_contradictions_are_accepted() -> None:
     stack(d_head=3)
     stack(sparse=SparseConfig(), causal=True)
     stack(window=7)
+    stack(parallel="two")
+    stack(shared=True, experts=ExpertsConfig(), pattern=(LayerConfig(window=2), LayerConfig(rope=RopeConfig())))
+    stack(d_head=3, pattern=(LayerConfig(), LayerConfig(window=2)))
+    TokensConfig(vocab=9, width=4, project="first", positions=PositionConfig(every_layer=True))
     stack(causal=True, relative=RelativeConfig(buckets=32, max_distance=17))
     stack(relative=RelativeConfig(buckets=32, max_distance=9))
     RopeConfig(low_factor=4.0, high_factor=4.0)
@@ -545,6 +584,12 @@ IMPOSSIBLE: dict[type, list[dict[str, Any]]] = {
         *({"norm_eps": value} for value in (NAN, -1e-5)),
         *({"d_ff": 0}, {"scale": NAN}, {"layer_scale": math.inf}, {"norm_offset": NAN}, {"window": 0}),
         *({"dropout": 1.5}, {"attention_dropout": NAN}, {"activation_dropout": -0.1}),
+        *({"residual_scale": NAN}, {"softcap": 0.0}, {"softcap": NAN}, {"pattern": (LayerConfig(),) * 1001}),
+    ],
+    ExpertsConfig: [
+        *({"count": value} for value in (0, HUGE)),
+        *({"top_k": value} for value in (0, 9)),
+        *({"d_ff": 0}, {"shared": -1}, {"balance": -0.1}, {"balance": NAN}),
     ],
     RopeConfig: [
         *({"theta": value} for value in (0.0, NAN)),
@@ -556,7 +601,7 @@ IMPOSSIBLE: dict[type, list[dict[str, Any]]] = {
     PositionConfig: [{"length": 0}, {"length": HUGE}, {"offset": -1}],
     TokensConfig: [
         *({"vocab": value} for value in (0, HUGE)),
-        *({"segments": -1}, {"scale": NAN}, {"norm_eps": NAN}, {"dropout": 2.0}),
+        *({"segments": -1}, {"scale": NAN}, {"norm_eps": NAN}, {"dropout": 2.0}, {"width": 0}, {"width": HUGE}),
     ],
     PatchesConfig: [{"image": 0}, {"image": 8, "patch": 9}, {"patch": 0}, {"channels": 0}, {"dropout": NAN}],
     FramesConfig: [{"channels": 0}, {"dropout": NAN}],
@@ -565,7 +610,7 @@ IMPOSSIBLE: dict[type, list[dict[str, Any]]] = {
         *({"dropout": NAN}, {"norm_eps": NAN}, {"place_kernel": 0}, {"place_groups": 0}),
         *({"channels": (0,) * 7}, {"kernels": (HUGE,) * 7}, {"strides": (0,) * 7}),
     ],
-    LMHeadConfig: [{"scale": NAN}],
+    LMHeadConfig: [{"scale": NAN}, {"softcap": 0.0}, {"softcap": NAN}],
     ClassifyHeadConfig: [{"labels": -1}, {"labels": HUGE}, {"dropout": NAN}],
     TagHeadConfig: [{"labels": 0}, {"dropout": 1.1}],
     ConditionConfig: [{"classes": -1}, {"classes": HUGE}, {"frequencies": 0}],

@@ -14,8 +14,10 @@ from headway.checks.equivalence.result import CheckResult
 from headway.checks.equivalence.suite import check_model
 from headway.config.model import (
     ClassifyHeadConfig,
+    ExpertsConfig,
     FramesConfig,
     InitConfig,
+    LayerConfig,
     LMHeadConfig,
     ModelConfig,
     PatchesConfig,
@@ -28,14 +30,20 @@ from headway.config.model import (
     TagHeadConfig,
     TokensConfig,
 )
-from headway.config.sounds import SamplesConfig
+from headway.config.networks.sounds import SamplesConfig
 from headway.model.model import Transformer
+
+PATTERN = (
+    LayerConfig(window=3, rope=RopeConfig()),
+    LayerConfig(dense=True),
+    LayerConfig(rope=RopeConfig(theta=100.0)),
+)
 
 
 @st.composite
 def stacks(draw: st.DrawFn, causal: bool, cross: bool = False) -> StackConfig:
     heads = draw(st.sampled_from([2, 4]))
-    where = draw(st.sampled_from(["none", "rope", "alibi", "relative", "window", "sparse"]))
+    where = draw(st.sampled_from(["none", "rope", "alibi", "relative", "window", "sparse", "pattern", "pattern"]))
     extra: dict[str, Any] = {
         "none": {},
         "rope": dict(
@@ -52,8 +60,12 @@ def stacks(draw: st.DrawFn, causal: bool, cross: bool = False) -> StackConfig:
         "alibi": dict(alibi=True),
         "relative": dict(relative=RelativeConfig(buckets=8, max_distance=6)),
         "window": dict(window=draw(st.integers(1, 5))),
+        "pattern": dict(pattern=PATTERN[: draw(st.integers(1, 3))]),
         "sparse": dict(sparse=SparseConfig(block=1, random=1, seed=draw(st.sampled_from([None, 3])))),
     }[where]
+    norm_at = draw(st.sampled_from(["pre", "pre", "post", "sandwich", "branch"]))
+    first_norm = draw(st.sampled_from([True, True, False]))
+    may_be_parallel = norm_at == "pre" and first_norm and not cross
     return StackConfig(
         d_model=16,
         n_layers=2,
@@ -64,7 +76,13 @@ def stacks(draw: st.DrawFn, causal: bool, cross: bool = False) -> StackConfig:
         causal=causal,
         cross=cross,
         norm=draw(st.sampled_from(["layernorm", "rmsnorm", "dyt"])),
-        norm_at=draw(st.sampled_from(["pre", "post"])),
+        norm_at=norm_at,
+        first_norm=first_norm,
+        parallel=draw(st.sampled_from(["none", "one", "two"] if may_be_parallel else ["none"])),
+        residual_scale=draw(st.sampled_from([1.0, 0.5])),
+        softcap=draw(st.sampled_from([None, None, 2.0])),
+        qk_norm=draw(st.sampled_from(["none", "head", "whole"])),
+        experts=draw(st.sampled_from([None, None, ExpertsConfig(count=4, d_ff=12, shared=8, shared_gate=True)])),
         norm_bias=draw(st.booleans()),
         norm_offset=draw(st.sampled_from([0.0, 1.0])),
         final_norm=draw(st.booleans()),
@@ -95,6 +113,8 @@ def tokens(draw: st.DrawFn, segments: bool = False) -> TokensConfig:
     return TokensConfig(
         vocab=23,
         positions=positions,
+        width=draw(st.sampled_from([None, None, 8])),
+        project="first" if positions.every_layer else draw(st.sampled_from(["last", "first"])),
         segments=2 if segments else 0,
         scale=draw(st.sampled_from([1.0, 4.0])),
         norm=draw(st.booleans()),
@@ -110,6 +130,7 @@ def models(draw: st.DrawFn) -> ModelConfig:
         tied=draw(st.booleans()),
         transform=draw(st.sampled_from([None, "gelu"])),
         bias=draw(st.sampled_from(["none", "trained", "fixed"])),
+        softcap=draw(st.sampled_from([None, None, 3.0])),
     )
     classify = ClassifyHeadConfig(
         labels=draw(st.sampled_from([0, 3])),
@@ -130,10 +151,10 @@ def models(draw: st.DrawFn) -> ModelConfig:
         )
         return ModelConfig(encoder=draw(stacks(False)), source=draw(tokens(True)), init=init, **heads)  # type: ignore[arg-type]
     sounds = {"frames": FramesConfig(channels=5, positions=PositionConfig(length=16)), "samples": SamplesConfig()}
-    front = sounds.get(kind) or draw(tokens())
-    shared = kind == "encoder-decoder" and draw(st.booleans())
+    front, target = sounds.get(kind) or draw(tokens()), draw(tokens())
+    shared = isinstance(front, TokensConfig) and front.width == target.width and draw(st.booleans())
     return ModelConfig(
-        encoder=draw(stacks(False)), decoder=draw(stacks(True, cross=True)), source=front, target=draw(tokens()),
+        encoder=draw(stacks(False)), decoder=draw(stacks(True, cross=True)), source=front, target=target,
         lm=lm, shared_embedding=shared, init=init,
     )  # fmt: skip
 

@@ -87,8 +87,20 @@ def why_not(model: Model) -> str:
     if model.config.encoder is not None:
         return "only for models without an encoder"
     assert stack is not None
-    odd = ("relative", "alibi", "sparse", "window", "layer_scale")
-    if found := [field for field in odd if getattr(stack, field)]:
+    odd = [
+        "relative",
+        "alibi",
+        "sparse",
+        "window",
+        "layer_scale",
+        "softcap",
+        "qk_norm",
+        "pattern",
+        "parallel",
+        "experts",
+    ]
+    odd_values = {name: getattr(stack, name) for name in odd}
+    if found := [name for name, value in odd_values.items() if value not in (None, False, "none", ())]:
         return f"the kernels do not support {found[0]}"
     wanted = (torch.float32,) if device_of(model).type == "cpu" else (torch.bfloat16, torch.float16)
     if dtype not in wanted:

@@ -21,7 +21,7 @@ from headway.baselines.build import make_model
 from headway.checks.equivalence.result import TOLERANCE, max_difference
 from headway.config.model import FramesConfig, ModelConfig, PatchesConfig, TokensConfig
 from headway.config.networks.kinds import AnyConfig
-from headway.config.sounds import OverSamples
+from headway.config.networks.sounds import OverSamples
 from headway.generate.accel import dispatch as fast
 from headway.generate.protocol import Source
 from headway.kernels.quantized import Int8Embedding, Int8Linear

@@ -33,6 +33,7 @@ MEANINGS = {
     "chat held = fresh": "a conversation in the KV cache is as if read anew",
     "segments matter": "the second text of a pair is told from the first",
     "spare rows closed": "rows that round up the vocabulary are never predicted or saved",
+    "sorted = one by one": "experts compute the tokens that are routed to them, and no others",
     "LoRA merged = beside": "an adapter gives the same merged and beside its matrix",
     "near pairs = dense": "attention over near nodes is attention over all of them with a mask",
     "kernels = plain": "a step by kernels is the step of the definition",

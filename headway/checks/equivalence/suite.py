@@ -35,7 +35,7 @@ from headway.checks.equivalence.words import WordChecks
 from headway.config.model import FramesConfig, PatchesConfig, TokensConfig, max_positions
 from headway.config.networks.baseline import BaselineConfig
 from headway.config.networks.kinds import AnyConfig
-from headway.config.sounds import OverSamples
+from headway.config.networks.sounds import OverSamples
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import HeadwayError
 from headway.generate.decode import Sampling, generate
@@ -150,6 +150,7 @@ class _ModelChecks:
             **self._generation(),
             "segments matter": lambda: text.segments(self.model, self.tokenizer, self._encode, self.limit),
             "spare rows closed": lambda: weights.spare_rows(self.model, self.limit),
+            **({"sorted = one by one": lambda: weights.experts(self.model)} if weights.has_experts(self.model) else {}),
             "LoRA merged = beside": lambda: weights.adapters(self.model, self._read_first),
             "maps = eager weights": self.maps,
             "saved = loaded": lambda: _saved(self.model, self.loaded),

@@ -23,6 +23,7 @@ from headway.generate.sampling.sampler import Sampling
 from headway.hub.convert import dump_tensors
 from headway.kernels.lora import LoRALinear, add_adapters, merge_adapters
 from headway.kernels.quantized import Int8Linear, stored_tensors
+from headway.model.feed_forward import Experts
 from headway.model.model import Model
 from headway.tasks.losses.tokens import r_drop_loss, token_loss
 
@@ -93,6 +94,8 @@ def _spare_rows_filled(model: Model, hidden: Tensor) -> Iterator[None]:
             spare = len(part) - rows
             if part.ndim == 2:
                 loud = wanted[torch.arange(spare) % len(wanted)]
+                if part.shape[1] != loud.shape[1]:  # the table of a front end of its own width
+                    loud = torch.ones(spare, part.shape[1], device=part.device)
                 part.data[rows:] = (127 * loud / loud.abs().amax(1, keepdim=True)).to(part.dtype)
             else:  # a bias, or the scales of int8
                 part.data[rows:] = 3 * (1 + largest)
@@ -114,6 +117,23 @@ def tied(model: Model, again: Model) -> Outcome:
         if len({stored_tensors(table)[0].data_ptr() for table in tables}) != 1:
             return Outcome(math.inf, note="not tied before saving" if each is model else "not tied after loading")
     return Outcome(0.0)
+
+
+def has_experts(model: nn.Module) -> bool:
+    return any(isinstance(part, Experts) for part in model.modules())
+
+
+def experts(model: nn.Module) -> Outcome:
+    """Tokens sorted by expert, against every expert computing all tokens."""
+    worst, limit = 0.0, 0.0
+    for number, part in enumerate(each for each in model.modules() if isinstance(each, Experts)):
+        weight = part.router.weight
+        generator = torch.Generator().manual_seed(number)
+        x = torch.randn(2, 9, weight.shape[1], generator=generator).to(weight.device, weight.dtype)
+        wanted = part.one_by_one(x)
+        worst = max(worst, max_difference(part(x), wanted))
+        limit = max(limit, TOLERANCE[weight.dtype] * max(1.0, float(wanted.abs().max())))
+    return Outcome(worst, limit)
 
 
 def adapters(model: Model, read: Any) -> Outcome:

@@ -16,10 +16,11 @@ from headway.config.model import LMHeadConfig, ModelConfig, PositionConfig, Rope
 from headway.kernels.linear import Linear
 from headway.kernels.quantized import Int8Linear, Int8Matrix
 from headway.model.attention import Attention
+from headway.model.feed_forward import FeedForward
 from headway.model.heads import LMHead
 from headway.model.model import Transformer
 from headway.model.norms import LayerNorm, RMSNorm
-from headway.model.stack import Block, FeedForward, Residual, Stack
+from headway.model.stack import Block, Residual, Stack
 
 Rule = Callable[[Any], bool]
 
@@ -63,9 +64,10 @@ ROPE = of_any(
     "theta", "scaling", "factor", "low_factor", "high_factor", "original_length", "partial"
 )  # `rotary_angles`
 POSITIONS = of_any("kind", "length", "offset", "layout") | {"every_layer": exactly(False)}
-TOKENS = of_any("kind", "vocab", "segments", "scale", "norm", "norm_eps", "dropout")  # the model's own front end
+TOKENS = of_any("kind", "vocab", "width", "project", "segments", "scale", "norm", "norm_eps", "dropout")
+"""The front end stays the model's own."""
 TOKENS |= {"positions": _part(POSITIONS)}
-HEAD = of_any("tied", "bias", "scale") | {"transform": exactly(None)}
+HEAD = of_any("tied", "bias", "scale") | {"transform": exactly(None), "softcap": exactly(None)}
 STACK: dict[str, Rule] = {
     **of_any("d_model", "n_heads", "d_ff", "n_kv_heads", "d_head", "cross", "norm_eps", "norm_offset", "final_norm"),
     **of_any("gated", "qkv_bias", "out_bias", "ffn_bias"),
@@ -75,12 +77,20 @@ STACK: dict[str, Rule] = {
     "norm": exactly("layernorm", "rmsnorm"),
     "norm_bias": exactly(True),
     "norm_at": exactly("pre", "post"),
+    "first_norm": exactly(True),
     "residual": exactly(True),
+    "residual_scale": exactly(1.0),
+    "parallel": exactly("none"),
     "layer_scale": exactly(None),
     "activation": exactly("relu", "gelu", "gelu_tanh", "silu", "tanh"),
     "key_bias": anything,  # without one the keys' part of the bias is zero
     "scale": lambda scale: scale is None or scale != 0,
+    "softcap": exactly(None),
+    "qk_norm": exactly("none"),
     "window": exactly(None),
+    "pattern": exactly(()),
+    "shared": anything,
+    "experts": exactly(None),
     "rope": _part_or_none(ROPE),
     "relative": exactly(None),
     "alibi": exactly(False),
@@ -122,7 +132,8 @@ def can(model: Transformer, rules: Mapping[str, Rule], *matrices: type) -> bool:
         return False
     norms = stack.final_norm == (stack.norm_at == "pre")
     scaled = head.scale == 1 or head.bias == "none"
-    return norms and scaled and stack.head_width % 2 == 0 and _made_of(model, matrices)
+    straight = model.lm.project is None  # no map before the output matrix
+    return norms and scaled and straight and stack.head_width % 2 == 0 and _made_of(model, matrices)
 
 
 def _made_of(model: Transformer, matrices: tuple[type, ...]) -> bool:

@@ -30,8 +30,11 @@ def tile_size(config: StackConfig) -> int:
 
 
 def long_from(config: StackConfig, device: torch.device) -> int | None:
-    """The number of tokens from which a sequence is long, and tiles are faster than all pairs; None: no pattern."""
-    if config.window is None and config.sparse is None:
+    """The number of tokens from which a sequence is long, and tiles are faster than all pairs; None: no pattern.
+
+    Nor with a softcap, which only the formula of all pairs knows.
+    """
+    if (config.window is None and config.sparse is None) or config.softcap is not None:
         return None
     size = tile_size(config)
     if config.sparse is not None:

@@ -138,8 +138,9 @@ class ChatTraining(Training):
 
     @staticmethod
     def loss(model: Model, inputs: Tensor, targets: Tensor, segment_ids: Tensor | None) -> Tensor:
-        total, _ = token_loss(model.lm, model(inputs, attention_mask=segment_ids).hidden, targets)
-        return total
+        output = model(inputs, attention_mask=segment_ids)
+        total, count = token_loss(model.lm, output.hidden, targets)
+        return total if output.penalty is None else total + output.penalty * count
 
     def evaluate(self, model: Model, world: ProcessGroup) -> dict[str, float]:
         return self.evaluate_examples(model, self.valid, world)

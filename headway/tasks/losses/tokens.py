@@ -25,7 +25,7 @@ def token_loss(head: LMHead, hidden: Tensor, targets: Tensor, label_smoothing: f
     """
     hidden, targets = hidden.flatten(0, -2), targets.flatten()
     count = (targets != IGNORE).sum()
-    if _can_fuse(hidden):
+    if _can_fuse(head, hidden):
         return _fused(head, hidden, targets, label_smoothing, 0.0), count
     if label_smoothing:
         return _smoothed_loss(head, hidden, targets, label_smoothing), count
@@ -39,7 +39,7 @@ def r_drop_loss(
     2021): the mean of their losses, and `weight` times how much they disagree. Sum and count as above."""
     hidden, targets = hidden.flatten(0, -2), targets.flatten()
     counted = targets != IGNORE
-    if _can_fuse(hidden):
+    if _can_fuse(head, hidden):
         return _fused(head, hidden, targets, label_smoothing, weight), counted.sum()
     first, second = upcast(head.padded_logits(hidden)).log_softmax(-1)[:, : head.vocab].chunk(2)
     both = _smoothed_nll(first, targets, label_smoothing) + _smoothed_nll(second, targets, label_smoothing)
@@ -76,7 +76,9 @@ def upcast(logits: Tensor) -> Tensor:
     return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
-def _can_fuse(x: Tensor) -> bool:
+def _can_fuse(head: LMHead, x: Tensor) -> bool:
+    if head.config.softcap is not None:  # the kernel knows no softcap
+        return False
     return x.is_cuda and x.dtype in (torch.bfloat16, torch.float16) and find_spec("triton") is not None
 
 

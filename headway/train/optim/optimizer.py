@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from headway.config.recipe import TrainConfig
 from headway.joint.towers import TwoTowers
 from headway.model.attention import Attention
+from headway.model.feed_forward import FeedForward
 from headway.model.model import Model
-from headway.model.stack import FeedForward, Stack
+from headway.model.stack import Stack
 from headway.train.optim.muon import Muon
 from headway.train.optim.schedule import peak_lr
 

@@ -64,7 +64,10 @@ VALUES: dict[type, dict[str, tuple[Any, ...]]] = {
         "ffn_bias": YES_OR_NO, "scale": (None, 0.0, 0.4, -0.3, 1.0), "window": (None, 1, 3),
         "rope": (None, RopeConfig()), "relative": (None, RelativeConfig()), "alibi": YES_OR_NO,
         "sparse": (None, configs.SparseConfig()), "dropout": (0.0, 0.5), "attention_dropout": (0.0, 0.5),
-        "activation_dropout": (0.0, 0.5), "drop_path": (0.0, 0.5), "modulation": YES_OR_NO,
+        "activation_dropout": (0.0, 0.5), "drop_path": (0.0, 0.5), "modulation": YES_OR_NO, "first_norm": YES_OR_NO,
+        "residual_scale": (1.0, 0.5), "softcap": (None, 1.5), "shared": YES_OR_NO,
+        "pattern": ((), (configs.LayerConfig(window=3), configs.LayerConfig(rope=RopeConfig()))),
+        "experts": (None, configs.ExpertsConfig(count=4, d_ff=24)),
     },
     RopeConfig: {
         "theta": (10_000.0, 7.0), "factor": (1.0, 3.0), "low_factor": (1.0, 0.5), "high_factor": (4.0, 2.0),
@@ -73,9 +76,10 @@ VALUES: dict[type, dict[str, tuple[Any, ...]]] = {
     PositionConfig: {"length": (40, 64), "offset": (0, 2), "every_layer": YES_OR_NO},
     TokensConfig: {
         "vocab": (65, VOCAB), "positions": (PositionConfig(kind="none"), PositionConfig(length=64)),
+        "width": (None, 16),
         "segments": (0, 2), "scale": (1.0, 3.0), "norm": YES_OR_NO, "norm_eps": (1e-5, 0.5), "dropout": (0.0, 0.5),
     },
-    LMHeadConfig: {"tied": YES_OR_NO, "transform": (None, "gelu"), "scale": (1.0, 0.25)},
+    LMHeadConfig: {"tied": YES_OR_NO, "transform": (None, "gelu"), "scale": (1.0, 0.25), "softcap": (None, 0.5)},
     ModelConfig: {
         "shared_embedding": YES_OR_NO, "special": (SpecialTokens(pad=1),), "labels": ((), ("a", "b")),
         "init": (configs.InitConfig(kind="xavier"),), "family": ("headway", "gpt2"),
