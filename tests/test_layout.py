@@ -30,6 +30,7 @@ LEVELS = (
     ("checks", "report", "reference"),
     ("serve",),
     ("__init__", "api"),
+    ("studio",),
     ("cli", "__main__"),
 )
 """The parts of headway/, lowest first: a part imports from its own level and from those before it."""

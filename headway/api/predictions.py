@@ -173,7 +173,7 @@ class Predictions(_Base):
                 raise ConfigError("C004", "word vectors search their own words: give no texts")
             return Results(words.search.nearest(words.search.query(one_text(query, "query")), k))
         if texts is None:
-            raise ConfigError("C004", "nearest needs texts to search", 'model.nearest("cats", ["a cat", "a car"])')
+            raise DataError("D001", "nearest needs texts to search", 'model.nearest("cats", ["a cat", "a car"])')
         if (towers := self._towers()) is not None:
             return Results(towers.nearest(query, several_things(texts)[0], k))
         among = several_texts(texts)

@@ -14,6 +14,7 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Annotated, Any
@@ -23,14 +24,14 @@ from typer.core import TyperGroup
 
 from headway import __version__, progress
 from headway.cli.complete import complete_model, complete_recipe, complete_recipe_settings
-from headway.errors import HeadwayError, UsageError, nearest
+from headway.errors import HeadwayError, NotFoundError, UsageError, nearest
 from headway.resources import as_headway_error
 from headway.runs.process import EXIT_FILE
 from headway.tasks.recipe import recipe_names
 
 VERBS = (
     *("data", "tokens", "recipes", "explain", "train", "runs", "run", "eval", "compare"),
-    *("check", "export", "serve", "get", "doctor"),
+    *("check", "export", "serve", "studio", "get", "doctor"),
 )
 """The verbs as a day's work goes: look at the data, train, use, measure, compare, check, hand over."""
 
@@ -117,6 +118,12 @@ def _root(
     if version:
         print(__version__)
         raise typer.Exit()
+
+
+def need(package: str, what: str) -> None:
+    """Refuse a verb whose extra is not installed."""
+    if find_spec(package) is None:
+        raise NotFoundError("F003", f"{what} needs the package {package}", "pip install 'headway[serve]'")
 
 
 def load_bundle(model: str, device: str, dtype: str, quiet: bool) -> Any:

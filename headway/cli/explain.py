@@ -13,6 +13,7 @@ import typer
 
 from headway.cli.app import Json, app, examples, print_rows, print_table
 from headway.cli.complete import complete_explained
+from headway.config.recipe import RECURRENT_SETTINGS
 from headway.errors import CATALOGUE, UsageError
 from headway.tasks.recipe import SECTIONS, recipe_names
 from headway.tasks.registry import task_names
@@ -148,9 +149,12 @@ def _example(each: Setting, used: Mapping[str, str]) -> str:
         return f'headway run last "…"{" --beam 4" * (each.section == "beam")} {each.key}={value}'
     if network := NETWORKS.get(each.key):
         return f"headway train translate model.kind={network} {each.key}={value}"
+    recurrent = each.section == "model" and each.name in RECURRENT_SETTINGS
     own = get_task(each.section).starter or each.section if each.section in task_names() else "tiny"
+    own = "rnn" if recurrent else own
     recipe = own if own in used or not used else next(iter(used))
-    return f"headway train {recipe} {quote(f'{each.key}={value if other else used.get(recipe, value)}')}"
+    value = value if other and recipe == own else used.get(recipe, value)
+    return f"headway train {recipe} {quote(f'{each.key}={value}')}"
 
 
 def _show_section(found: Section) -> None:

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headway import progress
-from headway.cli.app import Device, Dtype, ReportedExit, app, examples, load_bundle
+from headway.cli.app import Device, Dtype, ReportedExit, app, examples, load_bundle, need
 from headway.cli.complete import complete_model
-from headway.errors import NotFoundError
 from headway.progress import progress_printer
 
 if TYPE_CHECKING:
@@ -69,7 +68,7 @@ def serve(
         _print(limits.table(), json_)
         return
     for package in ("fastapi", "uvicorn", "prometheus_client"):
-        _need(package)
+        need(package, "serving")
     from headway.serve.auth import KEY, open_socket, read_keys, url
 
     keys = read_keys(key or [], key_file, os.environ)
@@ -117,13 +116,6 @@ def _greeting(served: ServedModel, url: str, auth: str = "", hint: str = "") -> 
         first, *rest = example.python(url, auth=bool(auth))
         lines += [f"  python: {first}", *(f"    {line}" for line in rest)]
     return lines
-
-
-def _need(package: str) -> None:
-    from importlib.util import find_spec
-
-    if find_spec(package) is None:
-        raise NotFoundError("F003", f"serving needs the package {package}", "pip install 'headway[serve]'")
 
 
 def _print(table: list[tuple[str, float | None, str]], json_: bool) -> None:

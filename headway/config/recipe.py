@@ -18,6 +18,8 @@ RECURRENT = ("elman", "gru", "lstm")
 RUNNING = ("stream", "carry")
 """Values of data.rows for which documents stand end to end."""
 RECURRENT_SHARES = ("input_dropout", "layer_dropout", "word_dropout", "weight_dropout")
+RECURRENT_SETTINGS = ("embedding", "cell_norm", "locked_dropout", *RECURRENT_SHARES, "ar", "tar")
+"""Settings of the section model that only recurrent language models have."""
 LARGEST_SIDE = 4096
 """Pixels of an image's side; a number with a nought too many would fill the memory with one image."""
 
@@ -213,8 +215,7 @@ class ShapeConfig:
     @property
     def recurrent_settings(self) -> list[str]:
         """The settings that somebody gave and that only recurrent language models have, as `name = value`."""
-        names = ("embedding", "cell_norm", "locked_dropout", *RECURRENT_SHARES, "ar", "tar")
-        found = {name: value for name in names if (value := getattr(self, name))}
+        found = {name: value for name in RECURRENT_SETTINGS if (value := getattr(self, name))}
         return [f"model.{name} = {str(value).lower()}" for name, value in found.items()]
 
 

@@ -83,10 +83,10 @@ class Middleware:
             message = f"{size:,} bytes of headers and path; the limit is {limits.header_bytes:,}"
             raise ApiError(431, message, "headers_too_large")
         if self.server.hosts:
-            _check_host_and_origin(headers, self.server.hosts)
+            check_host_and_origin(headers, self.server.hosts)
         if scope["path"] not in PUBLIC:
             self._admit(scope)
-        if _content_length(headers) != 0:
+        if content_length(headers) != 0:
             self.check_body(scope)
 
     def _admit(self, scope: Scope) -> None:
@@ -107,7 +107,7 @@ class Middleware:
     async def _read_body(self, scope: Scope, receive: Receive) -> bytes:
         """Read the body within the limits on its size and time."""
         limits, parts = self.server.limits, list[bytes]()
-        size = _content_length(scope["headers"]) or 0
+        size = content_length(scope["headers"]) or 0
         more = size <= limits.body_bytes
         try:
             async with asyncio.timeout(limits.body_seconds):
@@ -182,7 +182,7 @@ async def _wait_for_disconnect(receive: Receive) -> None:
         pass
 
 
-def _content_length(headers: Iterable[tuple[bytes, bytes]]) -> int | None:
+def content_length(headers: Iterable[tuple[bytes, bytes]]) -> int | None:
     """Return the length of the body from valid headers. None: a chunked body, whose length is not known yet."""
     found = dict(headers)
     return None if b"transfer-encoding" in found else int(found.get(b"content-length", b"0"))
@@ -204,7 +204,7 @@ def _request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
     return given.decode() if REQUEST_ID.fullmatch(given) else f"req_{secrets.token_hex(12)}"
 
 
-def _check_host_and_origin(headers: Iterable[tuple[bytes, bytes]], hosts: frozenset[str]) -> None:
+def check_host_and_origin(headers: Iterable[tuple[bytes, bytes]], hosts: frozenset[str]) -> None:
     """Stop web pages from calling a server on loopback, through a DNS name that points here or across origins."""
     called = [HOST.fullmatch(value) for name, value in headers if name == b"host"]
     if len(called) != 1 or _host_name(called[0]) not in hosts:

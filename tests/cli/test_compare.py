@@ -213,7 +213,7 @@ def test_lengths_are_measured_once(run: Run, text: str, runs_in_process: list[li
 
 def test_the_list_of_comparisons(run: Run) -> None:
     done = run("compare", "--list")
-    assert done.code == 0 and re.search(r"^norms +Norms: .* min", done.out, re.MULTILINE)
+    assert done.code == 0 and re.search(r"^norms +Norms: .* 9 runs of \d+ steps$", done.out, re.MULTILINE)
     assert {each["name"] for each in json.loads(run("compare", "--list", "--json").out)} >= {"norms"}
     near = run("compare", "nroms", "seeds=2")
     assert near.code == 5 and 'no recipe or comparison nroms — did you mean "norms"?' in near.err

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from headway.cli.train import _tries
+from headway.runs.process import EXIT_FILE
 from headway.tasks.recipe import load_recipe
 from tests.cli.conftest import Run
 
@@ -107,13 +108,14 @@ def test_the_first_process_that_fails_gives_the_exit_code(tmp_path: Path, monkey
     from headway.cli.app import _leave_code
 
     path = tmp_path / "exit"
+    monkeypatch.setenv(EXIT_FILE, str(path))
     monkeypatch.setenv("RANK", "1")
-    _leave_code(path, 0)
+    _leave_code(0)
     assert not path.exists()
-    _leave_code(path, 7)
+    _leave_code(7, "error[M010]: memory ran out")
     monkeypatch.setenv("RANK", "0")
-    _leave_code(path, 143)
-    assert path.read_text() == "7"
+    _leave_code(143)
+    assert path.read_text() == "7\nerror[M010]: memory ran out"
 
 
 def test_an_encoding_is_followed_by_every_verb(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

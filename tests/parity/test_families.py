@@ -130,7 +130,7 @@ def test_transformers_loads_what_headway_saved(name: str, case: MakeCase, batch:
     assert not missing and not info["unexpected_keys"] and not info["mismatched_keys"], info
     inputs = batch(this.config, CASES[name][0])
     worst = gap(theirs(this, inputs, back.eval()), theirs(this, inputs), inputs)
-    assert worst <= 1e-6
+    assert worst <= TOLERANCE  # a field that pads heads for speed is not written: other sums, the same weights
     again = load_model(tmp_path / "saved")
     assert again.config == model.config
     for a, b in zip(again.parameters(), model.parameters(), strict=True):

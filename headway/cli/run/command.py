@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ from headway.cli.complete import complete_generation_settings
 from headway.cli.run.args import RunArgs, read_schema
 from headway.cli.run.generate import generate
 from headway.cli.run.predict import predict
+from headway.data.files.locate import FORMATS
 from headway.jsonfile import show
 from headway.progress import progress_printer
 from headway.tasks.base import Task
@@ -166,5 +168,8 @@ def _note_on_texts(task: Task, args: RunArgs) -> str:
     texts = [word for word in args.args if task.takes == "text" or (either and not is_image_name(word))]
     if name := next(filter(os.path.isfile, texts), ""):
         return f"{show(name)} is read as text; to read the file: --file {shlex.quote(name)}"
+    media = args.args if task.takes in ("image", "sound") else ()
+    if tables := [word for word in media if Path(word).suffix.lower() in FORMATS and os.path.isfile(word)]:
+        return f"{show(tables[0])} is read as one input; to read those that it lists: --file {shlex.quote(tables[0])}"
     asks = task.tries.own == "--chat" and args.args and not (args.chat or args.score or args.file)
     return "continuing the text; to ask the model a question: --chat" if asks else ""

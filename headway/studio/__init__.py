@@ -1,0 +1,1 @@
+"""The studio: headway in a browser, on this machine alone."""

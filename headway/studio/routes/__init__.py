@@ -1,0 +1,1 @@
+"""The routes of the studio, a module for each page."""

@@ -1,0 +1,11 @@
+"""Routes of the page data."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from headway.studio.context import Studio
+
+
+def router(studio: Studio) -> APIRouter:
+    return APIRouter(prefix="/api/data")

@@ -1,0 +1,84 @@
+"""A studio in a thread, a token, and a browser."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from uvicorn import Config, Server
+
+from headway.serve.auth import listen, loopback_names, url
+from headway.studio.app import create_app
+from headway.studio.context import Studio
+
+TOKEN = "t" * 43
+
+
+@dataclass
+class RunningStudio:
+    studio: Studio
+    url: str
+    client: httpx.Client
+    """Sends the token."""
+
+    @property
+    def address(self) -> str:
+        """What a person opens."""
+        return f"{self.url}/?token={TOKEN}"
+
+
+def run_studio(runs: Path, state: Path) -> Iterator[RunningStudio]:
+    studio = Studio(runs, TOKEN, state)
+    with listen("127.0.0.1", 0) as sock:
+        app = create_app(studio, loopback_names(sock))
+        server = Server(Config(app, log_level="critical", ws="none", lifespan="off", timeout_graceful_shutdown=1))  # type: ignore[arg-type]
+        thread = threading.Thread(target=server.run, args=([sock],), daemon=True)
+        thread.start()
+        with httpx.Client(base_url=url(sock), headers={"authorization": f"Bearer {TOKEN}"}, timeout=60) as client:
+            yield RunningStudio(studio, url(sock), client)
+        server.should_exit = True
+        thread.join(20)
+        studio.close()
+
+
+@pytest.fixture
+def studio(tmp_path: Path) -> Iterator[RunningStudio]:
+    """A studio over an empty folder of runs."""
+    (tmp_path / "runs").mkdir()
+    yield from run_studio(tmp_path / "runs", tmp_path / "state")
+
+
+def chromium() -> str:
+    return os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser") or ""
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Chromium through Playwright. In CI it has to be there; elsewhere its absence skips the test."""
+    if not chromium() and not os.environ.get("CI"):
+        pytest.skip("no Chromium on this machine: apt-get install chromium, or set CHROMIUM")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A page that fails its test for any error on its console."""
+    context = browser.new_context(viewport={"width": 1400, "height": 900})
+    made, errors = context.new_page(), []
+    made.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    made.on("pageerror", lambda error: errors.append(str(error)))
+    yield made
+    context.close()
+    assert not errors, "\n".join(errors)
