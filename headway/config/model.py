@@ -284,6 +284,7 @@ class TokensConfig:
     scale: float = 1.0
     """Factor on the embeddings: √d_model in the 2017 paper."""
     norm: bool = False
+    norm_bias: bool = True
     norm_eps: float = 1e-5
     dropout: float = 0.0
 

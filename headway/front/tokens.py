@@ -42,7 +42,7 @@ class TokenEmbedding(nn.Module):
             inner = width if config.project == "first" else inner
         self.positions = make_positions(config.positions, inner)
         self.segments = make_embedding(config.segments, inner) if config.segments else None
-        self.norm = LayerNorm(inner, config.norm_eps) if config.norm else None
+        self.norm = LayerNorm(inner, config.norm_eps, config.norm_bias) if config.norm else None
 
     def forward(
         self,

@@ -22,6 +22,17 @@ WAVES: dict[str, Any] = dict(
     conv_dim=[12, 16, 20], conv_kernel=[10, 3, 2], conv_stride=[5, 2, 2], num_conv_pos_embeddings=8,
     num_conv_pos_embedding_groups=4,
 )  # fmt: skip
+MODERN: dict[str, Any] = dict(
+    {key: value for key, value in BERT.items() if key != "num_hidden_layers"}, num_hidden_layers=5, local_attention=6,
+    eos_token_id=2, bos_token_id=0, cls_token_id=0, sep_token_id=2,
+)  # fmt: skip
+LAYERS: dict[str, Any] = dict(
+    layer_types=["sliding_attention", "full_attention", "sliding_attention", "sliding_attention", "full_attention"],
+    rope_parameters={
+        "full_attention": {"rope_type": "default", "rope_theta": 500.0},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 50.0},
+    },
+)
 LABELS: dict[str, Any] = dict(num_labels=3)
 
 HEADS = {"": "Model", "-mlm": "ForMaskedLM", "-tag": "ForTokenClassification", "-span": "ForQuestionAnswering"}
@@ -47,6 +58,21 @@ ENCODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
         dict(BERT, embedding_size=12, hidden_act="relu"),
     ),
     "electra-wide": ("ElectraForMaskedLM", "ElectraConfig", dict(BERT, embedding_size=32, hidden_act="relu")),
+}
+ENCODERS |= {
+    **heads("albert", "Albert", dict(BERT, embedding_size=12, num_hidden_layers=3), HEADS, CLASSIFY),
+    "albert-pretraining": ("AlbertForPreTraining", "AlbertConfig", dict(BERT, embedding_size=32)),
+    **heads("modernbert", "ModernBert", MODERN, HEADS, CLASSIFY),
+    "modernbert-mean": (
+        "ModernBertForSequenceClassification",
+        "ModernBertConfig",
+        dict(MODERN, classifier_pooling="mean", norm_bias=True, attention_bias=True, mlp_bias=True, **LABELS),
+    ),
+    "modernbert-biased-mlm": (
+        "ModernBertForMaskedLM",
+        "ModernBertConfig",
+        dict(MODERN, classifier_bias=True, decoder_bias=False, classifier_activation="relu", **LAYERS),
+    ),
 }
 ENCODER_DECODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     **heads("mt5", "MT5", T5, SEQ2SEQ_HEADS, CLASSIFY),

@@ -49,6 +49,8 @@ def theirs(case: Case, batch: Batch, oracle: Any = None) -> dict[str, Tensor]:
             "mistral",
             "big_bird",
             "electra",
+            "albert",
+            "modernbert",
         ):  # left alone, they count padding as positions
             arguments["position_ids"] = (batch.attention_mask.cumsum(-1) - 1).clamp(min=0)
     if batch.targets is not None and "Sequence" not in name and "Question" not in name:
@@ -62,7 +64,8 @@ def theirs(case: Case, batch: Batch, oracle: Any = None) -> dict[str, Tensor]:
     if "start_logits" in out:
         return {"span": torch.stack([out.start_logits, out.end_logits], -1)}
     if "prediction_logits" in out:
-        return {"lm": out.prediction_logits, "nsp": out.seq_relationship_logits}
+        second = "sop_logits" if "sop_logits" in out else "seq_relationship_logits"
+        return {"lm": out.prediction_logits, "nsp": out[second]}
     if name == "ElectraForPreTraining":
         return {"tag": torch.nn.functional.pad(out.logits[..., None], (1, 0))}
     if "logits" in out:
@@ -78,9 +81,9 @@ def takes_left_padding(case: Case) -> bool:
     if case.config.model_type in ("distilbert", "bart", "marian", "big_bird", "mpnet", "mbart", "pegasus"):
         return False
     roberta = ("roberta", "xlm-roberta", "camembert")
-    pooled = case.name in ("bert", *roberta) or case.name.endswith(("classify", "pretraining", "nsp"))
+    pooled = case.name in ("bert", "albert", *roberta) or case.name.endswith(("classify", "pretraining", "nsp"))
     return not (
-        pooled and case.config.model_type in ("bert", "electra", *roberta, "t5", "mt5")
+        pooled and case.config.model_type in ("bert", "electra", "albert", "modernbert", *roberta, "t5", "mt5")
     ) and not case.name.endswith("t5-span")
 
 

@@ -7,7 +7,9 @@ from headway.config.networks.towers import TwoTowersConfig
 from headway.hub.family import Config, Family
 from headway.hub.tables.bert import BERT, BIGBIRD, CAMEMBERT, DISTILBERT, ROBERTA, XLM_ROBERTA
 from headway.hub.tables.clip import CLIP, CLIP_TEXT, CLIP_VISION, read_clip, write_clip
+from headway.hub.tables.encoders.albert import ALBERT
 from headway.hub.tables.encoders.electra import ELECTRA
+from headway.hub.tables.encoders.modernbert import MODERNBERT
 from headway.hub.tables.encoders.mpnet import MPNET
 from headway.hub.tables.gpt import GEMMA, GPT2, LLAMA, MISTRAL
 from headway.hub.tables.mbart import M2M_100, MBART, PEGASUS
@@ -37,6 +39,8 @@ _ALL = (
     BIGBIRD,
     MPNET,
     ELECTRA,
+    ALBERT,
+    MODERNBERT,
     GPT2,
     LLAMA,
     GEMMA,
