@@ -74,6 +74,8 @@ def shrunk(config: Mapping[str, Any]) -> dict[str, Any]:
         small["head_dim"] = 8 if even else 16
     if "embedding_size" in config and config["embedding_size"] == config["hidden_size"]:
         small["embedding_size"] = small["hidden_size"]
+    if config.get("layer_types"):
+        small["layer_types"] = config["layer_types"][: small["num_hidden_layers"]]
     if "conv_dim" in config:
         small["conv_dim"] = [12] * len(config["conv_dim"])
     if "decoder_layers" in config:
@@ -137,7 +139,7 @@ def theirs(oracle: Any, inputs: Tensor, targets: Tensor | None) -> list[Tensor]:
     if "start_logits" in out:
         return [torch.stack([out.start_logits, out.end_logits], -1)]
     if "prediction_logits" in out:
-        return [out.prediction_logits, out.seq_relationship_logits]
+        return [out.prediction_logits, out["sop_logits" if "sop_logits" in out else "seq_relationship_logits"]]
     if name == "ElectraForPreTraining":
         return [nn.functional.pad(out.logits[..., None], (1, 0))]
     if "logits" in out:

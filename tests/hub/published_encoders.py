@@ -101,6 +101,50 @@ _ELECTRAS: dict[str, Config] = {
     ),
 }  # fmt: skip
 
+# --------------------------------------------------------------------------- ALBERT and ModernBERT
+
+_ALBERT: Config = dict(
+    _BERT, model_type="albert", architectures=["AlbertForMaskedLM"], attention_probs_dropout_prob=0, bos_token_id=2,
+    classifier_dropout_prob=0.1, down_scale_factor=1, embedding_size=128, eos_token_id=3, gap_size=0,
+    hidden_act="gelu_new", hidden_dropout_prob=0, inner_group_num=1, net_structure_type=0, num_hidden_groups=1,
+    num_memory_blocks=0, vocab_size=30000,
+)  # fmt: skip
+_MODERN: Config = dict(
+    model_type="modernbert", architectures=["ModernBertForMaskedLM"], attention_bias=False, attention_dropout=0.0,
+    bos_token_id=50281, classifier_activation="gelu", classifier_bias=False, classifier_dropout=0.0,
+    classifier_pooling="mean", cls_token_id=50281, decoder_bias=True, deterministic_flash_attn=False,
+    embedding_dropout=0.0, eos_token_id=50282, global_attn_every_n_layers=3, global_rope_theta=160000.0,
+    gradient_checkpointing=False, hidden_activation="gelu", hidden_size=768, initializer_cutoff_factor=2.0,
+    initializer_range=0.02, intermediate_size=1152, layer_norm_eps=1e-05, local_attention=128,
+    local_rope_theta=10000.0, max_position_embeddings=8192, mlp_bias=False, mlp_dropout=0.0, norm_bias=False,
+    norm_eps=1e-05, num_attention_heads=12, num_hidden_layers=22, pad_token_id=50283,
+    position_embedding_type="absolute", sep_token_id=50282, tie_word_embeddings=True, torch_dtype="float32",
+    vocab_size=50368,
+)  # fmt: skip
+
+_LATER: dict[str, Config] = {
+    "albert/albert-base-v1": dict(
+        _ALBERT, attention_probs_dropout_prob=0.1, hidden_act="gelu", hidden_dropout_prob=0.1
+    ),
+    "albert/albert-base-v2": _ALBERT,
+    "albert/albert-large-v2": dict(_ALBERT, **_LARGE),
+    "albert/albert-xlarge-v2": dict(
+        _ALBERT, hidden_size=2048, intermediate_size=8192, num_attention_heads=16, num_hidden_layers=24
+    ),
+    "albert/albert-xxlarge-v2": dict(
+        _ALBERT, hidden_size=4096, intermediate_size=16384, num_attention_heads=64, layer_norm_eps=1e-12
+    ),
+    "textattack/albert-base-v2-imdb": dict(
+        _ALBERT, architectures=["AlbertForSequenceClassification"], finetuning_task="imdb", **_labels("neg", "pos")
+    ),
+    "answerdotai/ModernBERT-base": _MODERN,
+    "answerdotai/ModernBERT-large": dict(
+        _MODERN, hidden_size=1024, intermediate_size=2624, num_attention_heads=16, num_hidden_layers=28
+    ),
+    "Alibaba-NLP/gte-modernbert-base": dict(_MODERN, architectures=["ModernBertModel"]),
+    "nomic-ai/modernbert-embed-base": dict(_MODERN, architectures=["ModernBertModel"]),
+}  # fmt: skip
+
 # --------------------------------------------------------------------------- mT5
 
 _MT5: Config = dict(
@@ -211,9 +255,10 @@ _SPEECH: dict[str, Config] = {
     ),
 }  # fmt: skip
 
-ENCODERS: dict[str, Config] = {**_ROBERTA_LIKE, **_ELECTRAS, **_MT5S, **_TRANSLATORS, **_SPEECH}
+ENCODERS: dict[str, Config] = {**_ROBERTA_LIKE, **_ELECTRAS, **_LATER, **_MT5S, **_TRANSLATORS, **_SPEECH}
 SEPARATE: tuple[str, ...] = tuple(_MT5S)
 COUNTS: dict[str, int] = {
+    "answerdotai/ModernBERT-base": 149_655_232,
     "intfloat/multilingual-e5-base": 278_043_648,
     "intfloat/multilingual-e5-large": 559_890_432,
     "BAAI/bge-m3": 567_754_752,
@@ -233,5 +278,9 @@ BARE_COUNTS: dict[str, int] = {
     "FacebookAI/xlm-roberta-base": 278_043_648,
     "sentence-transformers/all-mpnet-base-v2": 109_486_464,
     "google/electra-base-discriminator": 108_891_648,
+    "albert/albert-base-v2": 11_683_584,
+    "albert/albert-large-v2": 17_683_968,
+    "albert/albert-xlarge-v2": 58_724_864,
+    "albert/albert-xxlarge-v2": 222_595_584,
     "google/electra-large-discriminator": 334_092_288,
 }

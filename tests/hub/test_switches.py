@@ -27,6 +27,7 @@ ACTIVATION = {
     **dict.fromkeys(("t5", "mt5"), "feed_forward_proj"),
     **dict.fromkeys(("bart", "marian", "mbart", "m2m_100", "pegasus", "whisper"), "activation_function"),
     "moonshine": "decoder_hidden_act",
+    "modernbert": "hidden_activation",
 }
 """Elsewhere it is hidden_act."""
 

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 import torch
 
-from headway.config.model import ModelConfig, RelativeConfig, RopeConfig, SparseConfig
+from headway.config.model import LayerConfig, ModelConfig, RelativeConfig, RopeConfig, SparseConfig
 from headway.hub.convert import load_tensors
 from headway.hub.folder import load_model, open_folder
 from headway.model.model import Transformer
 from tests.parity.conftest import CASES, Batch, Case
 
+GLOBAL, LOCAL = RopeConfig(theta=160_000.0), RopeConfig()
 WRONG: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bert-mlm": ("bert-mlm", "encoder", dict(activation="gelu_tanh")),
     "bert norm": ("bert-mlm", "encoder", dict(norm_eps=1e-3)),
@@ -34,6 +35,18 @@ WRONG: dict[str, tuple[str, str, dict[str, Any]]] = {
     "xlm-roberta-mlm": ("xlm-roberta-mlm", "source.positions", dict(offset=1, length=63)),
     "camembert-mlm": ("camembert-mlm", "encoder", dict(norm_eps=1e-3)),
     "mpnet bias": ("mpnet-mlm", "encoder", dict(relative=RelativeConfig(max_distance=32))),
+    "electra discriminator": ("electra-discriminator", "encoder", dict(norm_eps=1e-2)),
+    "albert-mlm": ("albert-mlm", "encoder", dict(activation="gelu")),
+    "modernbert window": (
+        "modernbert-mlm",
+        "encoder",
+        dict(pattern=(LayerConfig(rope=GLOBAL), *[LayerConfig(window=3, rope=LOCAL)] * 2)),
+    ),
+    "modernbert base": (
+        "modernbert-mlm",
+        "encoder",
+        dict(pattern=(LayerConfig(rope=GLOBAL), *[LayerConfig(window=4, rope=GLOBAL)] * 2)),
+    ),
     "mt5 gate": ("mt5-lm", "encoder", dict(activation="relu")),
     "mt5 output": ("mt5-lm", "lm", dict(scale=32**-0.5)),
     "mbart scale": ("mbart-lm", "source", dict(scale=1.0)),

@@ -161,6 +161,8 @@ def loss_of(scores: Tensor) -> Tensor:
     [
         "bert-mlm",
         "mpnet-mlm",
+        "albert-mlm",
+        "modernbert-mlm",
         "gpt2-lm",
         "llama-lm",
         "t5-lm",

@@ -1,4 +1,4 @@
-"""The table of ModernBERT (Warner et al. 2024): rotary positions, gated feed-forward networks, windows in most blocks."""
+"""The table of ModernBERT (Warner et al. 2024): rotary positions, gated networks, windows in most blocks."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ MODERNBERT = Family(
         *(name for name, _ in _BASES.values()),
         *("classifier_activation", "classifier_bias", "classifier_pooling", "decoder_bias"),
         *("cls_token_id", "sparse_prediction", "sparse_pred_ignore_index", "initializer_cutoff_factor"),
-        *("deterministic_flash_attn", "reference_compile", "repad_logits_with_grad"),
+        *("deterministic_flash_attn", "reference_compile", "repad_logits_with_grad", "layer_norm_eps"),
     ),
     special={"pad": 50283, "bos": 50281, "eos": 50282},
     on_read=_read,
