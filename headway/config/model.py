@@ -62,6 +62,27 @@ class RelativeConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DistancesConfig:
+    """DeBERTa's vectors of distances (He et al. 2021): tokens attend to them, and they to tokens, in every block."""
+
+    buckets: int = 256
+    """Rows of the table in each direction: half for near distances, half for all others. 0: a row for each distance."""
+    max_distance: int = 512
+    norm: bool = True
+    """Whether the table is normalised."""
+
+    def __post_init__(self) -> None:
+        in_range(self, buckets=(0, MAX_LENGTH), max_distance=(2, MAX_LENGTH))
+        if self.buckets == 1 or self.max_distance - 1 <= self.buckets // 2:
+            first, second = f"distances.buckets = {self.buckets}", f"distances.max_distance = {self.max_distance}"
+            raise conflict(first, second, "half of the buckets, one at least, are for near distances")
+
+    @property
+    def rows(self) -> int:
+        return 2 * (self.buckets or self.max_distance)
+
+
+@dataclass(frozen=True, kw_only=True)
 class SparseConfig:
     """BigBird's attention pattern (Zaheer et al. 2020): two global blocks, a window of three blocks, random blocks.
 
@@ -180,6 +201,7 @@ class StackConfig:
     experts: ExpertsConfig | None = None
     """In place of the feed-forward network."""
     relative: RelativeConfig | None = None
+    distances: DistancesConfig | None = None
     alibi: bool = False
     """Linear penalty by distance, one slope per head (Press et al. 2022)."""
     sparse: SparseConfig | None = None
@@ -206,6 +228,9 @@ class StackConfig:
             raise conflict(heads, f"n_kv_heads = {self.kv_heads}", "the groups must divide the heads")
         if self.rope and self.head_width % 2:
             raise conflict(f"d_head = {self.head_width}", f"rope = {self.rope.theta}", "rope needs an even width")
+        if self.distances and (self.kv_heads != self.n_heads or self.sparse):
+            rule = "each head has its own keys of distances, for all pairs"
+            raise conflict("distances", f"n_kv_heads = {self.kv_heads}, sparse = {self.sparse}", rule)
         if self.sparse and self.window is not None:
             raise conflict("sparse", f"window = {self.window}", "BigBird's pattern has a window of its own")
         if self.modulation and self.norm_at != "pre":

@@ -28,6 +28,7 @@ from headway.config.model import (
     ModelConfig,
     PatchesConfig,
     PositionConfig,
+    DistancesConfig,
     RelativeConfig,
     RopeConfig,
     SpanHeadConfig,
@@ -237,6 +238,9 @@ ropes = st.builds(
     partial=shares,
 )
 relatives = st.builds(RelativeConfig, buckets=st.integers(4, 32), max_distance=st.integers(33, 999))
+distances = st.builds(
+    DistancesConfig, buckets=st.just(0) | st.integers(2, 64), max_distance=st.integers(34, 999), norm=st.booleans()
+)
 sparses = st.builds(SparseConfig, block=sizes, random=sizes, seed=maybe_id)
 
 
@@ -262,6 +266,8 @@ def stacks(draw: st.DrawFn, **fixed: Any) -> StackConfig:
         norm_eps=draw(shares),
         norm_offset=draw(numbers),
     )
+    if values["sparse"] is None and values["n_kv_heads"] in (None, heads):
+        values["distances"] = draw(st.none() | distances)
     for name in ("norm", "norm_at", "activation"):
         values[name] = draw(literal(StackConfig, name))
     for name in ("final_norm", "residual", "gated", "qkv_bias", "key_bias", "out_bias", "ffn_bias", "alibi"):
@@ -467,6 +473,15 @@ CONTRADICTIONS: dict[str, tuple[Any, tuple[str, ...]]] = {
         lambda: stack(relative=RelativeConfig(buckets=32, max_distance=8)),
         ("relative.max_distance = 8", "relative.buckets = 32"),
     ),
+    "no far distances": (
+        lambda: stack(distances=DistancesConfig(buckets=32, max_distance=17)),
+        ("distances.buckets = 32", "distances.max_distance = 17"),
+    ),
+    "distances of grouped heads": (
+        lambda: stack(n_kv_heads=1, distances=DistancesConfig()),
+        ("distances", "n_kv_heads = 1"),
+    ),
+    "three labels of one output": (lambda: TagHeadConfig(labels=3, binary=True), ("binary = true", "labels = 3")),
     "an empty band of frequencies": (
         lambda: RopeConfig(scaling="llama3", low_factor=4.0, high_factor=4.0),
         ("low_factor = 4.0", "high_factor = 4.0"),
@@ -596,6 +611,7 @@ IMPOSSIBLE: dict[type, list[dict[str, Any]]] = {
         *({"scaling": "linear", "factor": 0.0}, {"scaling": "llama3", "original_length": 0}),
         *({"low_factor": -1.0}, {"high_factor": NAN}, {"partial": 1.1}, {"partial": NAN}),
     ],
+    DistancesConfig: [{"buckets": -1}, {"buckets": HUGE}, {"max_distance": 1}],
     RelativeConfig: [{"buckets": 0}, {"buckets": 1 << 62}, {"max_distance": 0}],
     SparseConfig: [{"block": 0}, {"random": -1}, {"random": 1 << 20}],
     PositionConfig: [{"length": 0}, {"length": HUGE}, {"offset": -1}],

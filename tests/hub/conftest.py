@@ -44,7 +44,7 @@ def oracle_of(config: Mapping[str, Any]) -> Any:
 
 
 SMALL: dict[str, Any] = {
-    **dict.fromkeys(("hidden_size", "dim", "n_embd", "d_model", "pooler_output_size"), 32),
+    **dict.fromkeys(("hidden_size", "dim", "n_embd", "d_model", "pooler_output_size", "pooler_hidden_size"), 32),
     **dict.fromkeys(("num_attention_heads", "n_heads", "n_head", "num_heads"), 4),
     **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
     **dict.fromkeys(("num_hidden_layers", "n_layers", "n_layer", "num_layers", "num_decoder_layers"), 2),
@@ -74,6 +74,8 @@ def shrunk(config: Mapping[str, Any]) -> dict[str, Any]:
         small["head_dim"] = 8 if even else 16
     if "embedding_size" in config and config["embedding_size"] == config["hidden_size"]:
         small["embedding_size"] = small["hidden_size"]
+    if config.get("position_buckets", 0) > 0:
+        small["position_buckets"] = 16
     if config.get("layer_types"):
         small["layer_types"] = config["layer_types"][: small["num_hidden_layers"]]
     if "conv_dim" in config:

@@ -122,6 +122,16 @@ _MODERN: Config = dict(
     vocab_size=50368,
 )  # fmt: skip
 
+_DEBERTA: Config = dict(
+    _BERT, model_type="deberta-v2", layer_norm_eps=1e-07, max_relative_positions=-1, norm_rel_ebd="layer_norm",
+    pos_att_type="p2c|c2p", position_biased_input=False, position_buckets=256, relative_attention=True,
+    share_att_key=True, type_vocab_size=0, vocab_size=128100,
+)  # fmt: skip
+_NLI: Config = dict(
+    _DEBERTA, architectures=["DebertaV2ForSequenceClassification"], pooler_dropout=0, pooler_hidden_act="gelu",
+    pooler_hidden_size=768, torch_dtype="float32", **_labels("entailment", "neutral", "contradiction"),
+)  # fmt: skip
+
 _LATER: dict[str, Config] = {
     "albert/albert-base-v1": dict(
         _ALBERT, attention_probs_dropout_prob=0.1, hidden_act="gelu", hidden_dropout_prob=0.1
@@ -143,6 +153,13 @@ _LATER: dict[str, Config] = {
     ),
     "Alibaba-NLP/gte-modernbert-base": dict(_MODERN, architectures=["ModernBertModel"]),
     "nomic-ai/modernbert-embed-base": dict(_MODERN, architectures=["ModernBertModel"]),
+    "microsoft/deberta-v3-xsmall": dict(_DEBERTA, hidden_size=384, intermediate_size=1536, num_attention_heads=6),
+    "microsoft/deberta-v3-small": dict(_DEBERTA, num_hidden_layers=6),
+    "microsoft/deberta-v3-base": _DEBERTA,
+    "microsoft/deberta-v3-large": dict(_DEBERTA, **_LARGE),
+    "microsoft/mdeberta-v3-base": dict(_DEBERTA, vocab_size=251000),
+    "MoritzLaurer/DeBERTa-v3-base-mnli-fever-anli": _NLI,
+    "cross-encoder/nli-deberta-v3-base": _NLI,
 }  # fmt: skip
 
 # --------------------------------------------------------------------------- mT5
@@ -259,6 +276,7 @@ ENCODERS: dict[str, Config] = {**_ROBERTA_LIKE, **_ELECTRAS, **_LATER, **_MT5S, 
 SEPARATE: tuple[str, ...] = tuple(_MT5S)
 COUNTS: dict[str, int] = {
     "answerdotai/ModernBERT-base": 149_655_232,
+    "cross-encoder/nli-deberta-v3-base": 184_424_451,
     "intfloat/multilingual-e5-base": 278_043_648,
     "intfloat/multilingual-e5-large": 559_890_432,
     "BAAI/bge-m3": 567_754_752,
@@ -279,6 +297,8 @@ BARE_COUNTS: dict[str, int] = {
     "sentence-transformers/all-mpnet-base-v2": 109_486_464,
     "google/electra-base-discriminator": 108_891_648,
     "albert/albert-base-v2": 11_683_584,
+    "microsoft/deberta-v3-base": 183_831_552,
+    "microsoft/deberta-v3-large": 434_012_160,
     "albert/albert-large-v2": 17_683_968,
     "albert/albert-xlarge-v2": 58_724_864,
     "albert/albert-xxlarge-v2": 222_595_584,

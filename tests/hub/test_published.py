@@ -28,6 +28,7 @@ QUICK = (
     "Helsinki-NLP/opus-mt-en-de", "openai/whisper-tiny", "UsefulSensors/moonshine-tiny",
     "FacebookAI/xlm-roberta-base", "BAAI/bge-reranker-v2-m3", "almanach/camembert-base", "microsoft/mpnet-base",
     "google/electra-small-discriminator", "albert/albert-base-v2", "answerdotai/ModernBERT-base",
+    "microsoft/deberta-v3-base", "MoritzLaurer/DeBERTa-v3-base-mnli-fever-anli",
     "google/electra-base-generator", "google/mt5-small",
     "facebook/mbart-large-50", "facebook/nllb-200-distilled-600M", "google/pegasus-xsum",
     "facebook/wav2vec2-base-960h", "facebook/hubert-large-ls960-ft",

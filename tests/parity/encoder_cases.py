@@ -22,6 +22,10 @@ WAVES: dict[str, Any] = dict(
     conv_dim=[12, 16, 20], conv_kernel=[10, 3, 2], conv_stride=[5, 2, 2], num_conv_pos_embeddings=8,
     num_conv_pos_embedding_groups=4,
 )  # fmt: skip
+DEBERTA: dict[str, Any] = dict(
+    BERT, relative_attention=True, position_buckets=8, norm_rel_ebd="layer_norm", share_att_key=True,
+    pos_att_type="p2c|c2p", max_relative_positions=-1, position_biased_input=False, type_vocab_size=0,
+)  # fmt: skip
 MODERN: dict[str, Any] = dict(
     {key: value for key, value in BERT.items() if key != "num_hidden_layers"}, num_hidden_layers=5, local_attention=6,
     eos_token_id=2, bos_token_id=0, cls_token_id=0, sep_token_id=2,
@@ -62,6 +66,13 @@ ENCODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
 ENCODERS |= {
     **heads("albert", "Albert", dict(BERT, embedding_size=12, num_hidden_layers=3), HEADS, CLASSIFY),
     "albert-pretraining": ("AlbertForPreTraining", "AlbertConfig", dict(BERT, embedding_size=32)),
+    **heads("deberta", "DebertaV2", DEBERTA, HEADS, CLASSIFY),
+    "deberta-every-distance": (
+        "DebertaV2ForMaskedLM",
+        "DebertaV2Config",
+        dict(DEBERTA, position_buckets=-1, max_relative_positions=9, norm_rel_ebd="none", type_vocab_size=2),
+    ),
+    "deberta-plain": ("DebertaV2ForMaskedLM", "DebertaV2Config", BERT),
     **heads("modernbert", "ModernBert", MODERN, HEADS, CLASSIFY),
     "modernbert-mean": (
         "ModernBertForSequenceClassification",

@@ -51,6 +51,7 @@ def theirs(case: Case, batch: Batch, oracle: Any = None) -> dict[str, Tensor]:
             "electra",
             "albert",
             "modernbert",
+            "deberta-v2",
         ):  # left alone, they count padding as positions
             arguments["position_ids"] = (batch.attention_mask.cumsum(-1) - 1).clamp(min=0)
     if batch.targets is not None and "Sequence" not in name and "Question" not in name:
@@ -83,7 +84,8 @@ def takes_left_padding(case: Case) -> bool:
     roberta = ("roberta", "xlm-roberta", "camembert")
     pooled = case.name in ("bert", "albert", *roberta) or case.name.endswith(("classify", "pretraining", "nsp"))
     return not (
-        pooled and case.config.model_type in ("bert", "electra", "albert", "modernbert", *roberta, "t5", "mt5")
+        pooled
+        and case.config.model_type in ("bert", "electra", "albert", "modernbert", "deberta-v2", *roberta, "t5", "mt5")
     ) and not case.name.endswith("t5-span")
 
 
@@ -162,6 +164,7 @@ def loss_of(scores: Tensor) -> Tensor:
         "bert-mlm",
         "mpnet-mlm",
         "albert-mlm",
+        "deberta-mlm",
         "modernbert-mlm",
         "gpt2-lm",
         "llama-lm",

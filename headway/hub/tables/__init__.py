@@ -8,6 +8,7 @@ from headway.hub.family import Config, Family
 from headway.hub.tables.bert import BERT, BIGBIRD, CAMEMBERT, DISTILBERT, ROBERTA, XLM_ROBERTA
 from headway.hub.tables.clip import CLIP, CLIP_TEXT, CLIP_VISION, read_clip, write_clip
 from headway.hub.tables.encoders.albert import ALBERT
+from headway.hub.tables.encoders.deberta import DEBERTA
 from headway.hub.tables.encoders.electra import ELECTRA
 from headway.hub.tables.encoders.modernbert import MODERNBERT
 from headway.hub.tables.encoders.mpnet import MPNET
@@ -40,6 +41,7 @@ _ALL = (
     MPNET,
     ELECTRA,
     ALBERT,
+    DEBERTA,
     MODERNBERT,
     GPT2,
     LLAMA,
