@@ -629,6 +629,7 @@ IMPOSSIBLE: dict[type, list[dict[str, Any]]] = {
     LMHeadConfig: [{"scale": NAN}, {"softcap": 0.0}, {"softcap": NAN}],
     ClassifyHeadConfig: [{"labels": -1}, {"labels": HUGE}, {"dropout": NAN}],
     TagHeadConfig: [{"labels": 0}, {"dropout": 1.1}],
+    SpanHeadConfig: [{"dropout": NAN}],
     ConditionConfig: [{"classes": -1}, {"classes": HUGE}, {"frequencies": 0}],
     DenoiseHeadConfig: [{"patch": 0}, {"channels": 0}, {"channels": HUGE}],
     DistillConfig: [{"outputs": 1}, {"outputs": HUGE}, {"hidden": 0}, {"bottleneck": 0}],
