@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.parity.decoder_cases import DECODERS
 from tests.parity.encoder_cases import ENCODER_DECODERS, ENCODERS, SOUND_ENCODERS
 
 VOCAB, PAD = 50, 1
@@ -118,6 +119,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "gemma-lm": ("GemmaForCausalLM", "GemmaConfig", dict(LLAMA, head_dim=16)),
     "gemma-classify": ("GemmaForSequenceClassification", "GemmaConfig", dict(LLAMA, head_dim=16, **LABELS)),
     "gemma-tag": ("GemmaForTokenClassification", "GemmaConfig", dict(LLAMA, head_dim=16, **LABELS)),
+    **DECODERS,
     "t5": ("T5Model", "T5Config", T5),
     "t5-lm": ("T5ForConditionalGeneration", "T5Config", T5),
     "t5-1.1": (

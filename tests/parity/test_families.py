@@ -14,6 +14,7 @@ from headway.hub.convert import dump_tensors
 from headway.hub.folder import describe, load_model, open_folder, save_model
 from headway.model.model import Transformer
 from tests.parity.conftest import CASES, Batch, Case
+from tests.parity.decoder_cases import ABSOLUTE, KINDS
 
 TOLERANCE = 1e-5
 SOUNDS = ("whisper", "moonshine", "wav2vec2", "hubert")
@@ -52,6 +53,7 @@ def theirs(case: Case, batch: Batch, oracle: Any = None) -> dict[str, Tensor]:
             "albert",
             "modernbert",
             "deberta-v2",
+            *(KINDS - ABSOLUTE),
         ):  # left alone, they count padding as positions
             arguments["position_ids"] = (batch.attention_mask.cumsum(-1) - 1).clamp(min=0)
     if batch.targets is not None and "Sequence" not in name and "Question" not in name:

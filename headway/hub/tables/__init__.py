@@ -7,12 +7,17 @@ from headway.config.networks.towers import TwoTowersConfig
 from headway.hub.family import Config, Family
 from headway.hub.tables.bert import BERT, BIGBIRD, CAMEMBERT, DISTILBERT, ROBERTA, XLM_ROBERTA
 from headway.hub.tables.clip import CLIP, CLIP_TEXT, CLIP_VISION, read_clip, write_clip
+from headway.hub.tables.decoders.gemma import GEMMA, GEMMA2, GEMMA3
+from headway.hub.tables.decoders.gpt import BLOOM, GPT2, OPT
+from headway.hub.tables.decoders.llama import GRANITE, LLAMA, MISTRAL, OLMO2, PHI3, SMOLLM3, STARCODER2
+from headway.hub.tables.decoders.mixtures import MIXTRAL, QWEN3_MOE
+from headway.hub.tables.decoders.parallel import COHERE, FALCON, GPT_NEOX, STABLELM
+from headway.hub.tables.decoders.qwen import QWEN2, QWEN3
 from headway.hub.tables.encoders.albert import ALBERT
 from headway.hub.tables.encoders.deberta import DEBERTA
 from headway.hub.tables.encoders.electra import ELECTRA
 from headway.hub.tables.encoders.modernbert import MODERNBERT
 from headway.hub.tables.encoders.mpnet import MPNET
-from headway.hub.tables.gpt import GEMMA, GPT2, LLAMA, MISTRAL
 from headway.hub.tables.mbart import M2M_100, MBART, PEGASUS
 from headway.hub.tables.moonshine import MOONSHINE
 from headway.hub.tables.seq2seq import BART, MARIAN, WHISPER
@@ -44,9 +49,26 @@ _ALL = (
     DEBERTA,
     MODERNBERT,
     GPT2,
+    OPT,
+    BLOOM,
+    GPT_NEOX,
+    FALCON,
     LLAMA,
-    GEMMA,
     MISTRAL,
+    MIXTRAL,
+    GEMMA,
+    GEMMA2,
+    GEMMA3,
+    QWEN2,
+    QWEN3,
+    QWEN3_MOE,
+    PHI3,
+    GRANITE,
+    OLMO2,
+    SMOLLM3,
+    STARCODER2,
+    STABLELM,
+    COHERE,
     T5,
     MT5,
     BART,

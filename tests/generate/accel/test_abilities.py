@@ -81,7 +81,9 @@ VALUES: dict[type, dict[str, tuple[Any, ...]]] = {
         "segments": (0, 2), "scale": (1.0, 3.0), "norm": YES_OR_NO, "norm_eps": (1e-5, 0.5), "dropout": (0.0, 0.5),
         "norm_bias": YES_OR_NO,
     },
-    LMHeadConfig: {"tied": YES_OR_NO, "transform": (None, "gelu"), "dense_bias": YES_OR_NO, "scale": (1.0, 0.25), "softcap": (None, 0.5)},
+    LMHeadConfig: {
+        "tied": YES_OR_NO, "transform": (None, "gelu"), "dense_bias": YES_OR_NO, "scale": (1.0, 0.25), "softcap": (None, 0.5)
+    },
     ModelConfig: {
         "shared_embedding": YES_OR_NO, "special": (SpecialTokens(pad=1),), "labels": ((), ("a", "b")),
         "init": (configs.InitConfig(kind="xavier"),), "family": ("headway", "gpt2"),

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from headway.config.model import MAX_LAYERS, ModelConfig
+from headway.config.model import ModelConfig
 from headway.config.toml import short
 from headway.errors import ConfigError
 from headway.hub.family import Config, Family, Field, Head, Tensor, size_in, switch
 from headway.hub.tables.bert import ACTIVATIONS
-from headway.hub.tables.gpt import read_rope
+from headway.hub.tables.decoders.heads import FULL, SLIDING, count_of, layer_types, set_layers
+from headway.hub.tables.rope import rope_settings
 
-FULL, SLIDING = "full_attention", "sliding_attention"
 _BASES = {FULL: ("global_rope_theta", 160_000.0), SLIDING: ("local_rope_theta", 10_000.0)}
 _OURS = ("attention.qkv", "attention.out", "residual1.norm", "residual2.norm", "ffn.up", "ffn.down")
 _THEIRS = ("attn.Wqkv", "attn.Wo", "attn_norm", "mlp_norm", "mlp.Wi", "mlp.Wo")
@@ -20,12 +20,13 @@ _THEIRS = ("attn.Wqkv", "attn.Wo", "attn_norm", "mlp_norm", "mlp.Wi", "mlp.Wo")
 
 def _read(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
     window = size_in({"local_attention": theirs.get("local_attention", 128)}, "local_attention") // 2 + 1
+    every = size_in({"every": theirs.get("global_attn_every_n_layers", 3)}, "every")
+    usual = [SLIDING if number % every else FULL for number in range(count_of(settings, "encoder"))]
     layers = [
         {"window": window if kind == SLIDING else None, "rope": _rope(settings, theirs, kind)}
-        for kind in _kinds(settings, theirs)
+        for kind in layer_types(settings, theirs, usual, "encoder")
     ]
-    periods = (n for n in range(1, len(layers) + 1) if all(a == layers[i % n] for i, a in enumerate(layers)))
-    settings["encoder.pattern"] = layers[: next(periods, 0)]
+    set_layers(settings, layers, "encoder")
     _read_heads(settings, theirs)
 
 
@@ -44,18 +45,6 @@ def _read_heads(settings: Config, theirs: Mapping[str, Any]) -> None:
         settings["classify.pool"] = _POOL.read(theirs)
 
 
-def _kinds(settings: Config, theirs: Mapping[str, Any]) -> list[str]:
-    """For each block, whether its attention is full or has a window."""
-    count, every = settings["encoder.n_layers"], theirs.get("global_attn_every_n_layers", 3)
-    found = theirs.get("layer_types")
-    if found is None and type(count) is int and type(every) is int and 0 <= count <= MAX_LAYERS and every > 0:
-        return [SLIDING if number % every else FULL for number in range(count)]
-    if not isinstance(found, list) or len(found) != count or set(map(str, found)) - {FULL, SLIDING}:
-        what = f"config.json: layer_types = {short(found)}; headway knows lists of {FULL} and {SLIDING}"
-        raise ConfigError("C022", what, "give one for each of num_hidden_layers")
-    return found
-
-
 def _rope(settings: Config, theirs: Mapping[str, Any], kind: str) -> Config:
     """Rotary positions of the blocks of a kind: an entry of rope_parameters, or a base of its own in older files."""
     name, usual = _BASES[kind]
@@ -63,9 +52,9 @@ def _rope(settings: Config, theirs: Mapping[str, Any], kind: str) -> Config:
     own = (tables.get(kind) or {}) if isinstance(tables, Mapping) else tables
     if not isinstance(own, Mapping):
         raise ConfigError("C002", f"config.json: rope_parameters = {short(tables)} should hold a table for each kind")
-    base, found = theirs.get(name), {"target.positions.length": settings["source.positions.length"]}
-    read_rope(found, {"rope_parameters": {"rope_theta": usual if base is None else base, **own}}, stacks=("block",))
-    return {path.removeprefix("block.rope."): value for path, value in found.items() if path.startswith("block.")}
+    base, length = theirs.get(name), settings["source.positions.length"]
+    usual = usual if base is None else base
+    return rope_settings({"target.positions.length": length}, {"rope_parameters": {"rope_theta": usual, **own}})
 
 
 def _write(theirs: Config, config: ModelConfig) -> None:
