@@ -85,11 +85,6 @@ class Place(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         direction = self.convolution.weight
         weight = direction * (self.gain / direction.float().norm(dim=(0, 1)).clamp(min=1e-12)).to(direction.dtype)
-        y = F.conv1d(
-            x.transpose(1, 2),
-            weight,
-            self.convolution.bias,
-            padding=self.convolution.padding,
-            groups=self.convolution.groups,  # type: ignore[arg-type]
-        )
+        taps = self.convolution
+        y = F.conv1d(x.transpose(1, 2), weight, taps.bias, padding=len(self.gain) // 2, groups=taps.groups)
         return F.gelu(y[..., : x.shape[1]]).transpose(1, 2)

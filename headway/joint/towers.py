@@ -16,10 +16,10 @@ from headway.config.networks.towers import TwoTowersConfig
 from headway.joint.encoding import EncodingModel
 from headway.kernels.linear import Linear
 from headway.model.attention import Attention, AttentionBias, Backend, Hook, attend, scoped
+from headway.model.feed_forward import FeedForward
 from headway.model.model import Output, Transformer
 from headway.model.norms import LayerNorm
 from headway.model.positions import token_positions
-from headway.model.stack import FeedForward
 
 LARGEST_SCALE = 100.0
 """The largest factor on cosines, which keeps training stable (Radford et al. 2021)."""

@@ -82,7 +82,8 @@ VALUES: dict[type, dict[str, tuple[Any, ...]]] = {
         "norm_bias": YES_OR_NO,
     },
     LMHeadConfig: {
-        "tied": YES_OR_NO, "transform": (None, "gelu"), "dense_bias": YES_OR_NO, "scale": (1.0, 0.25), "softcap": (None, 0.5)
+        "tied": YES_OR_NO, "transform": (None, "gelu"), "dense_bias": YES_OR_NO, "scale": (1.0, 0.25),
+        "softcap": (None, 0.5),
     },
     ModelConfig: {
         "shared_embedding": YES_OR_NO, "special": (SpecialTokens(pad=1),), "labels": ((), ("a", "b")),
