@@ -139,7 +139,7 @@ def source_language(config: Mapping[str, Any], usual: str) -> str:
 
 
 def _plain_letters(backend: Backend, file: SpmModel, config: Mapping[str, Any]) -> None:
-    """ALBERT's letters and words. With all of sentencepiece's own steps besides, a text could grow beyond all bounds."""
+    """ALBERT's letters and words. With sentencepiece's own steps besides, a text could grow without bounds."""
     from tokenizers import normalizers, pre_tokenizers
 
     steps: list[Normalizer] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
