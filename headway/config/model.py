@@ -246,6 +246,8 @@ class StackConfig:
         if self.parallel != "none" and (self.norm_at != "pre" or self.cross or not self.first_norm):
             rule = "parallel branches have a norm before them, in every block, and no cross-attention"
             raise conflict(f"parallel = {self.parallel}", f"norm_at = {self.norm_at}", rule)
+        if self.parallel != "none" and not self.residual:
+            raise conflict(f"parallel = {self.parallel}", "residual = false", "the branches meet where they are added")
         if self.shared and (self.drop_path or not self.first_norm or any(layer.dense for layer in self.pattern)):
             rule = "blocks that share all weights have no drop_path, no first_norm = false and no dense layers"
             raise conflict("shared = true", "blocks that differ", rule)

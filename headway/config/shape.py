@@ -43,13 +43,25 @@ def decoder_config(shape: ShapeConfig, vocab: int, length: int) -> AnyConfig:
     llama = shape.positions == "rope" and shape.norm == "rmsnorm" and shape.activation == "silu" and not shape.bias
     if llama and shape.gated:
         stack = replace(stack, n_kv_heads=stack.kv_heads)  # Llama's files always state it
+    front = TokensConfig(
+        vocab=vocab, positions=_positions(shape, length), scale=_embedding_scale(shape, stack), dropout=shape.dropout
+    )
     return ModelConfig(
         decoder=stack,
-        target=TokensConfig(vocab=vocab, positions=_positions(shape, length), dropout=shape.dropout),
+        target=front,
         lm=LMHeadConfig(tied=shape.tied),
         init=InitConfig(kind="residual"),
         family=("llama" if shape.window is None else "mistral") if llama and shape.gated else "gpt2",
     )
+
+
+def _embedding_scale(shape: ShapeConfig, stack: StackConfig) -> float:
+    """√width where nothing brings small word vectors up: sines are of size 1 (2017), and Dynamic Tanh has no statistics.
+
+    Without it neither learns in the time that other models take (docs/log.md).
+    """
+    large = shape.positions == "sinusoidal" or shape.norm == "dyt"
+    return float(stack.d_model) ** 0.5 if large else 1.0
 
 
 def encoder_config(shape: ShapeConfig, vocab: int, length: int) -> ModelConfig:

@@ -244,7 +244,7 @@ def _one_name_each(family: Family, theirs: Mapping[str, Any]) -> Config:
 
 def refuse_unknown(family: Family, theirs: Mapping[str, Any]) -> None:
     """Refuse fields, and values of fields, that may change what a model computes in a way that headway cannot."""
-    known = {f.theirs for f in family.fields} | set(family.only) | set(family.unused) | IGNORED
+    known = known_fields(family)
     if theirs.get("quantization_config"):
         raise ConfigError(
             "C022",
@@ -263,6 +263,23 @@ def refuse_unknown(family: Family, theirs: Mapping[str, Any]) -> None:
                 f"config.json: unknown field {short(key)} = {short(value)} for {family.name}{nearest(key, known)}",
                 "it may change what the model computes; if you know that it does not, remove it from config.json",
             )
+
+
+def relative_of(theirs: Mapping[str, Any], families: Mapping[str, Family]) -> str:
+    """The family whose config.json is most like one of an unknown family, and what it lacks, in words."""
+    said = {key for key, value in theirs.items() if value not in (None, False, 0, "", [], {})} - IGNORED
+    own = {name: known_fields(family) - IGNORED for name, family in families.items()}
+    strange = {name: said - fields for name, fields in own.items()}
+    name = min(own, key=lambda each: (len(strange[each]), -len(own[each] & theirs.keys()), len(own[each])))
+    if len(strange[name]) >= len(said):
+        return "docs/extend/family.md says how to add a family"
+    fields = f", which does not know {', '.join(map(short, sorted(strange[name])[:4]))}" if strange[name] else ""
+    return f"its fields are most like those of {name}{fields}: docs/extend/family.md says how to add a table"
+
+
+def known_fields(family: Family) -> set[str]:
+    """Fields of config.json that a family reads, or knows to have no effect."""
+    return {entry.theirs for entry in family.fields} | {*family.aliases, *family.only, *family.unused} | IGNORED
 
 
 def architecture_in(family: Family, theirs: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.hub.published_decoders import DECODER_PARAMETERS, DECODERS
 from tests.hub.published_encoders import BARE_COUNTS, COUNTS, ENCODERS, SEPARATE
 
 Config = dict[str, Any]
@@ -594,7 +595,7 @@ _IMAGES: dict[str, Config] = {
 
 MODELS: dict[str, Config] = {
     **_BERTS, **_ROBERTAS, **_DISTILBERTS, **_BIGBIRDS, **_GPT2S, **_LLAMAS, **_T5S, **_BARTS, **_WHISPERS,
-    **_MOONSHINES, **_IMAGES, **ENCODERS,
+    **_MOONSHINES, **_IMAGES, **DECODERS, **ENCODERS,
 }  # fmt: skip
 
 BARE: dict[str, int] = {
@@ -667,4 +668,5 @@ PARAMETERS: dict[str, int] = {
     "facebook/dinov2-large": 304_368_640,
     "facebook/dinov2-giant": 1_136_480_768,
     **COUNTS,
+    **DECODER_PARAMETERS,
 }

@@ -69,7 +69,8 @@ def stacks(draw: st.DrawFn, causal: bool, cross: bool = False) -> StackConfig:
     }[where]
     norm_at = draw(st.sampled_from(["pre", "pre", "post", "sandwich", "branch"]))
     first_norm = draw(st.sampled_from([True, True, False]))
-    may_be_parallel = norm_at == "pre" and first_norm and not cross
+    residual = draw(st.sampled_from([True, True, False]))
+    may_be_parallel = norm_at == "pre" and first_norm and residual and not cross
     return StackConfig(
         d_model=16,
         n_layers=2,
@@ -90,7 +91,7 @@ def stacks(draw: st.DrawFn, causal: bool, cross: bool = False) -> StackConfig:
         norm_bias=draw(st.booleans()),
         norm_offset=draw(st.sampled_from([0.0, 1.0])),
         final_norm=draw(st.booleans()),
-        residual=draw(st.sampled_from([True, True, False])),
+        residual=residual,
         layer_scale=draw(st.sampled_from([None, 0.5])),
         activation=draw(st.sampled_from(["relu", "gelu", "gelu_tanh", "silu"])),
         gated=draw(st.booleans()),

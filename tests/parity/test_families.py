@@ -160,24 +160,22 @@ def loss_of(scores: Tensor) -> Tensor:
     return torch.nn.functional.cross_entropy(flat, labels)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "bert-mlm",
-        "mpnet-mlm",
-        "albert-mlm",
-        "deberta-mlm",
-        "modernbert-mlm",
-        "gpt2-lm",
-        "llama-lm",
-        "t5-lm",
-        "mbart-lm",
-        "m2m-100-lm",
-        "moonshine-lm",
-        "wav2vec2-ctc",
-        "vit-classify",
-    ],
-)
+GROUPS = ["bert-mlm", "gpt2-lm", "llama-lm", "t5-lm", "moonshine-lm", "vit-classify"]
+GROUPS += ["mpnet-mlm", "albert-mlm", "deberta-mlm", "modernbert-mlm", "mbart-lm", "m2m-100-lm", "wav2vec2-ctc"]
+GROUPS += [
+    "qwen3-moe-lm",
+    "gemma2-lm",
+    "gemma3-lm",
+    "olmo2-lm",
+    "neox-lm",
+    "falcon-new-lm",
+    "cohere-lm",
+    "opt-narrow-lm",
+]
+"""One of each kind of block."""
+
+
+@pytest.mark.parametrize("name", GROUPS)
 def test_gradients_agree(name: str, case: MakeCase, batch: MakeBatch, tmp_path: Path) -> None:
     from safetensors.torch import load_file
 

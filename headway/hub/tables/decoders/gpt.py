@@ -164,6 +164,8 @@ OPT = Family(
 
 
 def _read_bloom(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
+    if theirs.get("n_embed") is not None:  # the older name of hidden_size
+        settings["decoder.d_model"] = theirs["n_embed"]
     settings["decoder.d_ff"] = 4 * size_in(settings, "decoder.d_model")
     read_tied(settings, theirs, True)
     read_tag_dropout(settings, theirs, usual=0.0)
@@ -213,7 +215,7 @@ BLOOM = Family(
     only={"apply_residual_connection_post_layernorm": False, "slow_but_exact": False},
     unused=(
         *("tie_word_embeddings", "attention_softmax_in_fp32", "bias_dropout_fusion", "masked_softmax_fusion"),
-        *("n_inner", "offset_alibi", "seq_length", "skip_bias_add", "skip_bias_add_qkv"),
+        *("n_embed", "n_inner", "offset_alibi", "seq_length", "skip_bias_add", "skip_bias_add_qkv"),
     ),
     special={"bos": 1, "eos": 2},
     on_read=_read_bloom,
