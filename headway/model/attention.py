@@ -31,7 +31,8 @@ FEW_QUERIES = 4
 Hook = Callable[[str, Callable[..., Tensor]], None]
 """Called with the name of an activation and a function that computes it, so that only wanted activations cost time.
 
-Names end in `weights` (the function takes `heads`, a list of head numbers, or computes all) or `residual`.
+Names end in `weights` or `scores`, the weights before the softmax (the function takes `heads`, a list of head numbers,
+or computes all), in `queries`, `keys`, `values`, as they are compared, or in `residual`.
 """
 
 
@@ -68,6 +69,11 @@ class AttentionBias:
 
 def attention_weights(q: Tensor, k: Tensor, bias: AttentionBias, scale: float | None = None) -> Tensor:
     """softmax(q·kᵀ·scale + bias), (B, H, T, S): the attention map, which fused kernels never return."""
+    return attention_scores(q, k, bias, scale).softmax(-1).to(q.dtype)
+
+
+def attention_scores(q: Tensor, k: Tensor, bias: AttentionBias, scale: float | None = None) -> Tensor:
+    """q·kᵀ·scale + bias in float32; -inf for keys that a query does not see."""
     k = _expand_groups(q, k)
     scores = (q @ k.transpose(-1, -2)).float() * (scale or 1 / math.sqrt(q.shape[-1]))
     if bias.softcap is not None:
@@ -78,7 +84,7 @@ def attention_weights(q: Tensor, k: Tensor, bias: AttentionBias, scale: float | 
         scores = scores.masked_fill(~bias.tensor, -torch.inf)
     elif bias.tensor is not None:
         scores = scores + bias.tensor
-    return scores.softmax(-1).to(q.dtype)
+    return scores
 
 
 def _expand_groups(q: Tensor, k: Tensor) -> Tensor:
@@ -209,6 +215,9 @@ class Attention(nn.Module):
     def _finish(self, q: Tensor, k: Tensor, v: Tensor, bias: AttentionBias, hook: Hook | None) -> Tensor:
         if hook is not None:
             hook("weights", lambda heads=None: attention_weights(*_select_heads(q, k, bias, heads), self.scale))
+            hook("scores", lambda heads=None: attention_scores(*_select_heads(q, k, bias, heads), self.scale))
+            for name, value in (("queries", q), ("keys", k), ("values", v)):
+                hook(name, lambda value=value: value)
         y = attend(q, k, v, bias, self.scale, self.dropout if self.training else 0.0)
         out: Tensor = self.out(y.transpose(1, 2).flatten(2))
         return out

@@ -28,7 +28,7 @@ class Studio:
     def __init__(self, runs: Path, token: str, state: Path) -> None:
         self.runs, self.token, self.state = runs, token, state
         self.jobs = Jobs(state)
-        self.models = Models()
+        self.models = Models(runs)
         self.histories = LiveRuns()
 
     def run_folder(self, name: str) -> Path:
@@ -62,23 +62,42 @@ def is_plain(name: str) -> bool:
 class Models:
     """The models that pages use, loaded once. One thread at a time uses a model."""
 
-    def __init__(self) -> None:
+    def __init__(self, runs: Path) -> None:
+        self.runs = runs
         self._lock = threading.Lock()
-        self._kept: OrderedDict[str, tuple[Bundle, threading.Lock]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[int, Bundle, threading.Lock]] = OrderedDict()
 
     def get(self, name: str) -> tuple[Bundle, threading.Lock]:
-        """A model by run, folder or hub id, and the lock under which to use it."""
-        from headway.api.bundle import load
+        """A model by run, folder, preset or hub id, and the lock under which to use it. Nothing is downloaded.
 
+        A run that has trained on since is loaded again.
+        """
+        from headway.api.bundle import load
+        from headway.config.presets import PRESETS
+        from headway.hub.download import local_model, resolve
+
+        random = name in PRESETS and local_model(name, self.runs) is None
+        place = None if random else resolve(name, local=True, out=self.runs)
+        stamp = 0 if place is None else max(_changed(place), _changed(place / "run" / "checkpoints"))
         with self._lock:
+            if name in self._kept and self._kept[name][0] != stamp:
+                del self._kept[name]
             if name not in self._kept:
                 while len(self._kept) >= MODELS:
                     self._kept.popitem(last=False)
-                self._kept[name] = load(name), threading.Lock()
+                self._kept[name] = stamp, load(name if place is None else place), threading.Lock()
             self._kept.move_to_end(name)
-            return self._kept[name]
+            return self._kept[name][1:]
 
     def forget(self, name: str) -> None:
         """Drop a model whose weights may have changed or gone."""
         with self._lock:
             self._kept.pop(name, None)
+
+
+def _changed(path: Path) -> int:
+    """When a folder or a file was last written; 0 if it is not there."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
