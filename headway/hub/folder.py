@@ -25,7 +25,7 @@ from headway.errors import ConfigError, HeadwayError, MemoryOrDiskError, NotFoun
 from headway.hub.adapter import adapter_chain, is_adapter, merge_adapter
 from headway.hub.convert import dump_tensors, load_tensors, tensor_names
 from headway.hub.download import side_file, tokenizer_folder
-from headway.hub.family import Family, architecture_in, read_config, refuse_code, write_config
+from headway.hub.family import Family, architecture_in, read_config, refuse_code, relative_of, write_config
 from headway.hub.generation_config import copied_settings, special_ids
 from headway.hub.gguf.model import GGUFWeights, gguf_in, open_gguf
 from headway.hub.gguf.tokenizer import load_gguf_tokenizer
@@ -85,8 +85,8 @@ def _opened(theirs: Mapping[str, Any], weights: Weights | TensorSource) -> Opene
         return OpenedFolder(_own_config(theirs), None, OWN_ARCHITECTURE, weights)
     known = FAMILIES | TOWERS
     if not isinstance(kind, str) or kind not in known:
-        hint = nearest(str(kind), known)
-        raise ConfigError("C020", f"config.json: model_type {short(kind)}{hint}", f"headway knows {', '.join(known)}")
+        what = f"config.json: model_type {short(kind)}{nearest(str(kind), known)}"
+        raise ConfigError("C020", what, f"headway knows {len(known)} families; {relative_of(theirs, FAMILIES)}")
     if kind in TOWERS:
         return OpenedFolder(
             read_clip(theirs, weights.names), TOWERS[kind], architecture_in(TOWERS[kind], theirs), weights

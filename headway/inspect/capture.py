@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from headway.errors import DataError, nearest
+from headway.inspect.sites import Site, sites_of
 from headway.model.attention import Hook
 from headway.model.model import Model
 
@@ -32,29 +33,28 @@ def capture(model: Model, names: str | Sequence[str]) -> Iterator[dict[str, Tens
     """
     wanted = [names] if isinstance(names, str) else list(names)
     seen: dict[str, Tensor] = {}
-    modules = {name: module for name, module in model.named_modules() if name}
+    sites = sites_of(model)
     with ExitStack() as stack:
         for pattern in wanted:
             if pattern.endswith(OWN):
                 continue
-            found = [name for name in modules if fnmatchcase(name, pattern.removesuffix(INPUT))]
+            found = [name for name in sites if fnmatchcase(name, pattern.removesuffix(INPUT))]
             if not found:
-                raise DataError("D001", f"the model has no module {pattern!r}{nearest(pattern, modules)}")
+                raise DataError("D001", f"the model has no module {pattern!r}{nearest(pattern, sites)}")
             for name in found:
-                stack.callback(_keep(modules[name], name, pattern.endswith(INPUT), seen).remove)
+                stack.callback(_keep(sites[name], name, pattern.endswith(INPUT), seen).remove)
         if own := [pattern for pattern in wanted if pattern.endswith(OWN)]:
             stack.callback(_keep_own(model, own, seen).remove)
         yield seen
 
 
-def _keep(module: nn.Module, name: str, before: bool, seen: dict[str, Tensor]) -> RemovableHandle:
-    def keep_input(module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        seen[name + INPUT] = tensor_of(inputs[0])
+def _keep(site: Site, name: str, before: bool, seen: dict[str, Tensor]) -> RemovableHandle:
+    key = name + INPUT if before else name
 
-    def keep_output(module: nn.Module, inputs: tuple[Any, ...], output: Any) -> None:
-        seen[name] = tensor_of(output)
+    def keep(value: Any) -> None:
+        seen[key] = tensor_of(value)
 
-    return module.register_forward_pre_hook(keep_input) if before else module.register_forward_hook(keep_output)
+    return site.before(keep) if before else site.after(keep)
 
 
 def tensor_of(value: Any) -> Tensor:

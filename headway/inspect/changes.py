@@ -12,11 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from headway.errors import DataError
 from headway.inspect.parts import Part, chosen_part, no_such
+from headway.model.feed_forward import FeedForward
+from headway.model.stack import Block
 
 Branch = Literal["", "attention", "ffn"]
 PLACE = re.compile(
@@ -104,38 +106,37 @@ def changed(parts: Mapping[str, Part], changes: Sequence[Change]) -> Iterator[No
 
 
 def _hooks(part: Part, change: Change) -> list[RemovableHandle]:
-    block = part.block(change.layer)
     if isinstance(change, Steer):
-        like = next(block.parameters())
+        like = next(part.block(change.layer).parameters())
         vector = torch.as_tensor(change.vector, dtype=like.dtype, device=like.device)
         if vector.shape != (part.config.d_model,):
             shape = tuple(vector.shape)
             raise DataError("D001", f"a direction of shape {shape}, the layers are {part.config.d_model} wide")
-        return [edit_output(block, _at(change.position, lambda x: x + change.strength * vector))]
+        return [part.site(change.layer).after(_at(change.position, lambda x: x + change.strength * vector))]
     if isinstance(change, Patch):
         return [_patch(part, change)]
     factor = change.factor if isinstance(change, Scale) else None
     if change.head is not None:
-        return [edit_input(part.attention(change.layer).out, _columns(head_columns(part, change.head), factor))]
+        edit = _columns(head_columns(part, change.head), factor)
+        return [part.site(change.layer, "attention.out").before(edit)]
     if change.neuron is not None:
-        return [edit_input(_down(block, change.neuron), _columns(slice(change.neuron, change.neuron + 1), factor))]
-    branches = {"attention": part.attention(change.layer).out, "ffn": block.ffn}
+        _check_neuron(part.block(change.layer), change.neuron)
+        edit = _columns(slice(change.neuron, change.neuron + 1), factor)
+        return [part.site(change.layer, "ffn.down").before(edit)]
+    branches = {"attention": "attention.out", "ffn": "ffn"}
     chosen = [branches[change.part]] if change.part else list(branches.values())
-    if not change.part and "cross" in dict(block.named_children()):  # the whole layer: its other attention, too
-        chosen = [block.attention.out, block.cross.out, block.ffn]
-    return [edit_output(module, lambda x: scaled(x, factor)) for module in chosen]
+    if not change.part and not part.cross and part.config.cross:  # the whole layer: its other attention, too
+        chosen.append("cross.out")
+    return [part.site(change.layer, inner).after(lambda x: scaled(x, factor)) for inner in chosen]
 
 
 def _patch(part: Part, change: Patch) -> RemovableHandle:
-    name, columns = part.name(change.layer), None
-    module: nn.Module = part.block(change.layer)
+    inner = {"": "", "attention": "attention.out", "ffn": "ffn"}[change.part]
+    name, site, chosen = part.name(change.layer, inner), part.site(change.layer, inner), slice(None)
     if change.head is not None:
-        name, module, columns = head_name(part, change.layer), part.attention(change.layer).out, change.head
-    elif change.part:
-        name = part.name(change.layer, "attention.out" if change.part == "attention" else "ffn")
-        module = part.attention(change.layer).out if change.part == "attention" else part.block(change.layer).ffn
+        name, site = head_name(part, change.layer), part.site(change.layer, "attention.out")
+        chosen = head_columns(part, change.head)
     other = change.source[name]
-    chosen = slice(None) if columns is None else head_columns(part, columns)
 
     def edit(x: Tensor) -> Tensor:
         if x.shape[1] != other.shape[1]:
@@ -146,7 +147,7 @@ def _patch(part: Part, change: Patch) -> RemovableHandle:
         found[:, where, chosen] = other[:, where, chosen].to(x)
         return found
 
-    return (edit_output if columns is None else edit_input)(module, edit)
+    return site.after(edit) if change.head is None else site.before(edit)
 
 
 def head_name(part: Part, layer: int) -> str:
@@ -173,16 +174,6 @@ def scaled(x: Tensor, factor: float | None) -> Tensor:
     return torch.zeros_like(x) if factor is None else x * factor
 
 
-def edit_input(module: nn.Module, edit: Edit) -> RemovableHandle:
-    """Edit the first argument of a module."""
-    return module.register_forward_pre_hook(lambda module, inputs: (edit(inputs[0]), *inputs[1:]))
-
-
-def edit_output(module: nn.Module, edit: Edit) -> RemovableHandle:
-    """Edit what a module gives."""
-    return module.register_forward_hook(lambda module, inputs, output: edit(output))
-
-
 def _columns(columns: slice, factor: float | None) -> Edit:
     def edit(x: Tensor) -> Tensor:
         found = x.clone()
@@ -203,11 +194,10 @@ def _at(position: int | None, edit: Edit) -> Edit:
     return edit_one
 
 
-def _down(block: nn.Module, neuron: int) -> nn.Module:
-    ffn: Any = block.get_submodule("ffn")
-    if not hasattr(ffn, "down"):
-        raise DataError("D001", "the feed-forward network of this model has no single neurons")
-    if not 0 <= neuron < ffn.down.in_features:
-        raise no_such("neuron", neuron, ffn.down.in_features)
-    down: nn.Module = ffn.down
-    return down
+def _check_neuron(block: Block, neuron: int) -> None:
+    if not isinstance(block.ffn, FeedForward):
+        raise DataError(
+            "D001", "the feed-forward network of this model is a mixture of experts, without single neurons"
+        )
+    if not 0 <= neuron < block.ffn.down.in_features:
+        raise no_such("neuron", neuron, block.ffn.down.in_features)

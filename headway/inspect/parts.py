@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from headway.config.model import StackConfig
 from headway.errors import DataError, nearest
+from headway.inspect.sites import Site
 from headway.model.attention import Attention
 from headway.model.model import Model
 from headway.model.stack import Block, Stack
@@ -47,6 +48,12 @@ class Part:
         assert isinstance(block, Block)
         return block
 
+    def site(self, layer: int, inner: str = "") -> Site:
+        """A layer, or a module in it by its name there; `attention` is the one of this kind."""
+        block, own = self.block(layer), self._own(inner)
+        module = block.get_submodule(own) if own else block
+        return Site(module, layer, self.layers) if self.config.shared else Site(module)
+
     def attention(self, layer: int) -> Attention:
         block = self.block(layer)
         found: Attention = block.cross if self.cross else block.attention
@@ -54,8 +61,12 @@ class Part:
 
     def name(self, layer: int, module: str = "") -> str:
         """The name of a layer's module: `decoder.blocks.3.ffn`; `attention` is the one of this kind."""
-        inner = f".{CROSS}{module.removeprefix('attention')}" if self.cross and module.startswith("attention") else ""
-        return f"{self.path}.blocks.{layer}{inner or (f'.{module}' if module else '')}"
+        own = self._own(module)
+        return f"{self.path}.blocks.{layer}{f'.{own}' if own else ''}"
+
+    def _own(self, module: str) -> str:
+        """The name of a module in a block, where `attention` is the one of this kind."""
+        return CROSS + module.removeprefix("attention") if self.cross and module.startswith("attention") else module
 
 
 def parts_of(model: Model) -> dict[str, Part]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headway.errors import DataError
-from headway.inspect.changes import edit_input, edit_output, head_columns, head_name
+from headway.inspect.changes import head_columns, head_name
 from headway.inspect.parts import Part
 from headway.inspect.reading.base import Reading, Token
 from headway.inspect.trace import DIGITS, Pass
@@ -154,7 +154,7 @@ def _positions(part: Part, source: Pass, cells: Sequence[tuple[int, ...]]) -> An
         found[rows, places] = other[places].to(x)
         return found
 
-    return edit_output(part.block(layer), edit)
+    return part.site(layer).after(edit)
 
 
 def _heads(part: Part, source: Pass, cells: Sequence[tuple[int, ...]]) -> Any:
@@ -169,4 +169,4 @@ def _heads(part: Part, source: Pass, cells: Sequence[tuple[int, ...]]) -> Any:
             found[row, :, columns] = other[:, columns].to(x)
         return found
 
-    return edit_input(part.attention(layer).out, edit)
+    return part.site(layer, "attention.out").before(edit)

@@ -24,6 +24,7 @@ from headway.inspect.trace import DIGITS, Pass, array
 from headway.inspect.weights.embeddings import EmbeddingMap, embedding_map, neighbours, positions
 from headway.inspect.weights.overview import front_of, overview
 from headway.model.attention import Hook
+from headway.model.feed_forward import FeedForward
 from headway.model.model import Output, evaluating
 from headway.tasks.predictor import Loaded
 from headway.tasks.word2vec.search import Neighbour
@@ -182,7 +183,7 @@ class Session:
             for layer in range(part.layers):
                 names += [part.name(layer), part.name(layer, "ffn"), part.name(layer, "attention.out")]
                 names.append(head_name(part, layer))
-                if hasattr(part.block(layer).ffn, "down"):
+                if isinstance(part.block(layer).ffn, FeedForward):
                     names.append(f"{part.name(layer, 'ffn.down')}.input")
             names.append(f"{part.name(0)}.input")
         return names

@@ -16,7 +16,7 @@ LETTERS = 60
 
 
 def variants(runs: Sequence[History]) -> dict[str, list[History]]:
-    """Name → runs. A variant of several runs is called by the settings that make it another one; a single run by its name."""
+    """Name → runs. A variant of several runs is called by the settings that make it another one, a run by its name."""
     found: dict[str, list[History]] = {}
     for run in runs:
         found.setdefault(_recipe_key(run), []).append(run)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -143,6 +143,10 @@ class Training(ABC):
 
     def after_step(self, model: Model, share: float, world: ProcessGroup) -> None:
         """Change weights that no gradient changes, such as a teacher's; `share` of the budget is spent."""
+        return
+
+    def after_evaluation(self, model: Model, metrics: Mapping[str, float]) -> None:
+        """Change how a model is trained from here on, by its metrics on the validation data."""
         return
 
     @abstractmethod

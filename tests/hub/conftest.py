@@ -42,7 +42,7 @@ def oracle_of(config: Mapping[str, Any]) -> Any:
 
 
 SMALL: dict[str, Any] = {
-    **dict.fromkeys(("hidden_size", "dim", "n_embd", "d_model", "pooler_output_size"), 32),
+    **dict.fromkeys(("hidden_size", "dim", "n_embd", "n_embed", "d_model", "pooler_output_size"), 32),
     **dict.fromkeys(("num_attention_heads", "n_heads", "n_head", "num_heads"), 4),
     **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
     **dict.fromkeys(("num_hidden_layers", "n_layers", "n_layer", "num_layers", "num_decoder_layers"), 2),
@@ -51,22 +51,33 @@ SMALL: dict[str, Any] = {
     **dict.fromkeys(("vocab_size", "decoder_vocab_size"), VOCAB),
     **{"image_size": 32, "patch_size": 8, "block_size": 4, "num_mel_bins": 8, "encoder_layers": 2, "d_kv": 8},
     **{"max_source_positions": 20, "max_target_positions": 40},
+    **{"ffn_dim": 48, "ffn_hidden_size": 48, "moe_intermediate_size": 24, "sliding_window": 5},
+    **dict.fromkeys(("num_local_experts", "num_experts"), 4),
     **{"out_features": ["stage2"], "out_indices": [2], "stage_names": ["stem", "stage1", "stage2"]},
 }
 
 
 def shrunk(config: Mapping[str, Any]) -> dict[str, Any]:
     """The same switches in a model of a few thousand weights."""
-    small = {key: SMALL.get(key, value) for key, value in config.items()}
+    small = {key: value if value is None else SMALL.get(key, value) for key, value in config.items()}
+    for key in ("layer_types", "no_rope_layers"):  # some of both kinds, if the model has both
+        if isinstance(every := config.get(key), list):
+            small[key] = [every[0], every[-1]]
+    if "num_experts_per_tok" in config:
+        small["num_experts_per_tok"] = 2
+    if config.get("word_embed_proj_dim") is not None:
+        small["word_embed_proj_dim"] = 32 if config["word_embed_proj_dim"] == config["hidden_size"] else 16
+    if config.get("num_kv_heads") is not None:
+        small["num_kv_heads"] = 4 if config["num_kv_heads"] == config["num_attention_heads"] else 2
     for key in ("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id", "sep_token_id"):
         if isinstance(value := config.get(key), int):
             small[key] = min(value, VOCAB - 1)
         elif value:
             small[key] = [VOCAB - 1]
-    if "num_key_value_heads" in config:
+    if config.get("num_key_value_heads") is not None:
         groups = config["num_attention_heads"] // config["num_key_value_heads"]
         small["num_key_value_heads"] = {1: 4, config["num_attention_heads"]: 1}.get(groups, 2)
-    if "head_dim" in config:
+    if config.get("head_dim") is not None:
         even = config["head_dim"] * config["num_attention_heads"] == config["hidden_size"]
         small["head_dim"] = 8 if even else 16
     if "decoder_layers" in config:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tests.hub.published_decoders import DECODER_PARAMETERS, DECODERS
+
 Config = dict[str, Any]
 
 
@@ -592,7 +594,7 @@ _IMAGES: dict[str, Config] = {
 
 MODELS: dict[str, Config] = {
     **_BERTS, **_ROBERTAS, **_DISTILBERTS, **_BIGBIRDS, **_GPT2S, **_LLAMAS, **_T5S, **_BARTS, **_WHISPERS,
-    **_MOONSHINES, **_IMAGES,
+    **_MOONSHINES, **_IMAGES, **DECODERS,
 }  # fmt: skip
 
 BARE: dict[str, int] = {
@@ -663,4 +665,5 @@ PARAMETERS: dict[str, int] = {
     "facebook/dinov2-base": 86_580_480,
     "facebook/dinov2-large": 304_368_640,
     "facebook/dinov2-giant": 1_136_480_768,
+    **DECODER_PARAMETERS,
 }

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from headway.api import Bundle
-from headway.config.model import ClassifyHeadConfig, ModelConfig, SpecialTokens, TokensConfig
+from headway.config.model import ClassifyHeadConfig, LayerConfig, ModelConfig, SpecialTokens, TokensConfig
 from headway.config.presets import bert, gpt2, llama, t5
 from headway.data.tokenizers.train import train_tokenizer
 from headway.model.model import Transformer
 
-MODELS = ("gpt2", "llama", "bert", "classifier", "t5")
+MODELS = ("gpt2", "llama", "bert", "classifier", "t5", "shared", "capped")
 
 
 def made(config: ModelConfig, name: str) -> Bundle:
@@ -36,6 +36,19 @@ def config_of(name: str) -> ModelConfig:
         found = t5(2, 32, 4, 64)
         front = TokensConfig(vocab=256, positions=found.target.positions) if found.target else None
         return replace(found, source=front, target=front, special=SpecialTokens(pad=0, eos=1, start=0))
+    if (
+        name == "capped"
+    ):  # what Gemma 2 has: capped scores, norms on both sides of a branch, windows in every other layer
+        found = config_of("llama")
+        assert found.decoder is not None and found.decoder.rope is not None
+        rope = found.decoder.rope
+        layers = (LayerConfig(window=4, rope=rope), LayerConfig(rope=rope))
+        stack = replace(found.decoder, rope=None, pattern=layers, norm_at="sandwich", softcap=5.0, qk_norm="head")
+        return replace(found, decoder=stack)
+    if name == "shared":  # as in ALBERT
+        found = config_of("bert")
+        assert found.encoder is not None
+        return replace(found, encoder=replace(found.encoder, shared=True))
     found = bert(2, 32, 4, vocab=256, length=64)
     if name == "bert":
         return found

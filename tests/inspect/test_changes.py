@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from headway.api import Bundle
+from headway.config.model import ExpertsConfig
 from headway.errors import DataError
 from headway.inspect.changes import Ablate, Change, Patch, Scale, Steer, parse_change
+from headway.inspect.weights.units import units
+from tests.inspect.conftest import config_of, made
 
 PARTS = [{"head": 1}, {"neuron": 5}, {"part": "attention"}, {"part": "ffn"}, {}]
 FIRST, SECOND = "To be or not", "To me of now"
@@ -52,6 +57,26 @@ def test_an_ablated_head_is_a_head_of_zeros_in_the_weights(bundle: Bundle) -> No
 def test_a_layer_without_its_branches_passes_the_stream_on(bundle: Bundle) -> None:
     seen = bundle.inspect(FIRST, changes=[Ablate(layer=1)])
     assert torch.equal(seen.residual()[2], seen.residual()[1])
+
+
+def test_layers_that_share_weights_are_changed_one_by_one() -> None:
+    session = made(config_of("shared"), "shared").session
+    plain, first, second = (session.run(FIRST, changes=c) for c in ([], [Ablate(layer=0)], [Ablate(layer=1)]))
+    assert torch.equal(second.residual()[1], plain.residual()[1])
+    assert not torch.equal(first.residual()[1], plain.residual()[1])
+    assert not torch.equal(second.residual()[2], plain.residual()[2])
+    assert not torch.equal(first.output.hidden, second.output.hidden)
+
+
+def test_experts_have_no_single_neurons() -> None:
+    config = config_of("llama")
+    stack = replace(config.decoder, experts=ExpertsConfig(count=4, d_ff=16))  # type: ignore[type-var]
+    session = made(replace(config, decoder=stack), "experts").session
+    seen = session.run(FIRST)
+    assert units(seen)[0].neurons == 0
+    assert not torch.equal(session.run(FIRST, changes=[Ablate(layer=0, part="ffn")]).output.hidden, seen.output.hidden)
+    with pytest.raises(DataError, match="mixture of experts"):
+        session.run(FIRST, changes=[Ablate(layer=0, neuron=1)])
 
 
 def test_patching_everything_restores_the_other_run(any_bundle: Bundle) -> None:

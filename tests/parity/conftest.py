@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import torch
 
+from tests.parity.decoder_cases import DECODERS
+
 VOCAB, PAD = 50, 1
 BERT: dict[str, Any] = dict(
     vocab_size=VOCAB, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64,
@@ -116,6 +118,7 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "gemma-lm": ("GemmaForCausalLM", "GemmaConfig", dict(LLAMA, head_dim=16)),
     "gemma-classify": ("GemmaForSequenceClassification", "GemmaConfig", dict(LLAMA, head_dim=16, **LABELS)),
     "gemma-tag": ("GemmaForTokenClassification", "GemmaConfig", dict(LLAMA, head_dim=16, **LABELS)),
+    **DECODERS,
     "t5": ("T5Model", "T5Config", T5),
     "t5-lm": ("T5ForConditionalGeneration", "T5Config", T5),
     "t5-1.1": (

@@ -14,6 +14,7 @@ from headway.hub.convert import dump_tensors
 from headway.hub.folder import describe, load_model, open_folder, save_model
 from headway.model.model import Transformer
 from tests.parity.conftest import CASES, Batch, Case
+from tests.parity.decoder_cases import ABSOLUTE, KINDS
 
 TOLERANCE = 1e-5
 PADDABLE = [n for n in CASES if not n.startswith(("vit", "deit", "dinov2", "whisper", "moonshine"))]
@@ -47,6 +48,7 @@ def theirs(case: Case, batch: Batch, oracle: Any = None) -> dict[str, Tensor]:
             "gemma",
             "mistral",
             "big_bird",
+            *(KINDS - ABSOLUTE),
         ):  # left alone, they count padding as positions
             arguments["position_ids"] = (batch.attention_mask.cumsum(-1) - 1).clamp(min=0)
     if batch.targets is not None and "Sequence" not in name and "Question" not in name:
@@ -146,7 +148,21 @@ def loss_of(scores: Tensor) -> Tensor:
     return torch.nn.functional.cross_entropy(flat, labels)
 
 
-@pytest.mark.parametrize("name", ["bert-mlm", "gpt2-lm", "llama-lm", "t5-lm", "moonshine-lm", "vit-classify"])
+GROUPS = ["bert-mlm", "gpt2-lm", "llama-lm", "t5-lm", "moonshine-lm", "vit-classify"]
+GROUPS += [
+    "qwen3-moe-lm",
+    "gemma2-lm",
+    "gemma3-lm",
+    "olmo2-lm",
+    "neox-lm",
+    "falcon-new-lm",
+    "cohere-lm",
+    "opt-narrow-lm",
+]
+"""One of each kind of block."""
+
+
+@pytest.mark.parametrize("name", GROUPS)
 def test_gradients_agree(name: str, case: MakeCase, batch: MakeBatch, tmp_path: Path) -> None:
     from safetensors.torch import load_file
 

@@ -17,6 +17,8 @@ from tests.runs.conftest import NOON, event, finished, steps
 
 ODD: tuple[Any, ...] = (None, True, "3", 2.5, -1, 0, 7, 10**400, float("nan"), float("inf"), [1])
 
+REST = {"grad_norm": 1, "share": 0}
+
 
 def one_by_one(found: list[dict[str, Any]]) -> EventLog:
     log = EventLog()
@@ -42,7 +44,7 @@ def test_steps_in_blocks_are_steps_one_by_one(monkeypatch: pytest.MonkeyPatch) -
 @given(st.lists(st.tuples(st.integers(0, 30), st.sampled_from(ODD), st.sampled_from(ODD), st.booleans())))
 def test_any_steps_in_blocks_are_steps_one_by_one(drawn: list[tuple[int, Any, Any, bool]]) -> None:
     log = [
-        event("step" if plain else "spike", step=step, loss=loss, time=time, lr=0.1, tokens=1, seconds=1, grad_norm=1, share=0)
+        event("step" if plain else "spike", step=step, loss=loss, time=time, lr=0.1, tokens=1, seconds=1, **REST)
         for step, loss, time, plain in drawn
     ]  # fmt: skip
     blocks = EventLog()

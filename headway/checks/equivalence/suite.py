@@ -18,6 +18,7 @@ from headway.baselines.ngram import NGram
 from headway.checks.equivalence import beam, decoding, text, weights
 from headway.checks.equivalence.fusion import FusionChecks
 from headway.checks.equivalence.graph import GraphChecks
+from headway.checks.equivalence.memory import MemoryChecks
 from headway.checks.equivalence.reference import (
     LARGEST,
     ROUNDING,
@@ -42,6 +43,7 @@ from headway.hub.convert import dump_tensors
 from headway.hub.folder import load_model, save_model
 from headway.joint.fusion import Fusion
 from headway.joint.graph import GraphModel
+from headway.joint.memory import MemoryModel
 from headway.joint.series import SeriesModel
 from headway.joint.towers import TwoTowers
 from headway.joint.words import WordVectors
@@ -54,11 +56,14 @@ LENGTHS = (5, 37, 22)
 LONGEST = 8192
 """The longest sequence that is made longer for a sparse pattern: all its pairs are computed too."""
 Check = Callable[[], Outcome]
-BESIDE: tuple[tuple[type, Callable[..., FusionChecks | SeriesChecks | GraphChecks | WordChecks]], ...] = (
+BESIDE: tuple[
+    tuple[type, Callable[..., FusionChecks | SeriesChecks | GraphChecks | WordChecks | MemoryChecks]], ...
+] = (
     (Fusion, FusionChecks),
     (SeriesModel, SeriesChecks),
     (GraphModel, GraphChecks),
     (WordVectors, WordChecks),
+    (MemoryModel, MemoryChecks),
 )
 """The checks of models beside the transformer, which read neither tokens nor images alone."""
 

@@ -3,7 +3,12 @@
 from headway.hub.family import Family
 from headway.hub.tables.bert import BERT, BIGBIRD, DISTILBERT, ROBERTA
 from headway.hub.tables.clip import CLIP, CLIP_TEXT, CLIP_VISION
-from headway.hub.tables.gpt import GEMMA, GPT2, LLAMA, MISTRAL
+from headway.hub.tables.decoders.gemma import GEMMA, GEMMA2, GEMMA3
+from headway.hub.tables.decoders.gpt import BLOOM, GPT2, OPT
+from headway.hub.tables.decoders.llama import GRANITE, LLAMA, MISTRAL, OLMO2, PHI3, SMOLLM3, STARCODER2
+from headway.hub.tables.decoders.mixtures import MIXTRAL, QWEN3_MOE
+from headway.hub.tables.decoders.parallel import COHERE, FALCON, GPT_NEOX, STABLELM
+from headway.hub.tables.decoders.qwen import QWEN2, QWEN3
 from headway.hub.tables.moonshine import MOONSHINE
 from headway.hub.tables.seq2seq import BART, MARIAN, WHISPER
 from headway.hub.tables.t5 import T5
@@ -15,9 +20,26 @@ _ALL = (
     DISTILBERT,
     BIGBIRD,
     GPT2,
+    OPT,
+    BLOOM,
+    GPT_NEOX,
+    FALCON,
     LLAMA,
-    GEMMA,
     MISTRAL,
+    MIXTRAL,
+    GEMMA,
+    GEMMA2,
+    GEMMA3,
+    QWEN2,
+    QWEN3,
+    QWEN3_MOE,
+    PHI3,
+    GRANITE,
+    OLMO2,
+    SMOLLM3,
+    STARCODER2,
+    STABLELM,
+    COHERE,
     T5,
     BART,
     MARIAN,

@@ -369,6 +369,9 @@ def part_line(part: Mapping[str, Any]) -> str:
     if part["part"] == "stack":
         groups = f" ({part['n_kv_heads']} of keys)" if part["n_kv_heads"] != part["n_heads"] else ""
         size = f"{part['layers']} layers, {part['d_model']} wide, {part['n_heads']} heads{groups} of {part['d_head']}"
-        return f"{size}, ffn {part['d_ff']} {part['activation']}, {part['norm_at']}-{part['norm']}{_positions(part)}"
+        experts = f"{part['experts']} experts" if part["experts"] else f"ffn {part['d_ff']}"
+        shared = ", all with the same weights" if part["shared"] else ""
+        size += f", {experts} {part['activation']}, {part['norm_at']}-{part['norm']}"
+        return f"{size}{_positions(part)}{shared}"
     answers = f"{part['answers']:,} answers" if "answers" in part else ""
     return f"{answers}{', tied' if part.get('tied') else ''}"

@@ -139,11 +139,11 @@ def positions(part: Part, front: Any) -> dict[str, Any]:
     if vectors is not None:
         cosines = F.cosine_similarity(vectors[:, None], vectors[None], dim=-1)
         return {"kind": "vectors", "cosines": rounded(cosines), "norms": rounded(vectors.norm(dim=1))}
-    if config.rope is not None:
-        pairs = torch.arange(0, max(2, config.rope.rotated(config.head_width)), 2) / config.rope.rotated(
-            config.head_width
-        )
-        return {"kind": "rotary", "wavelengths": rounded(2 * torch.pi * config.rope.theta**pairs)}
+    ropes = [rope for kind in part.stack.kinds if (rope := kind.rope) is not None]
+    if ropes:  # where layers differ, the first one
+        rotated = max(2, ropes[0].rotated(config.head_width))
+        pairs = torch.arange(0, rotated, 2) / rotated
+        return {"kind": "rotary", "wavelengths": rounded(2 * torch.pi * ropes[0].theta ** pairs)}
     if config.alibi:
         return {"kind": "alibi", "slopes": alibi_slopes(config.n_heads)}
     if relative is not None:

@@ -61,7 +61,8 @@ def front_facts(front: Any) -> dict[str, Any]:
 def stack_facts(config: StackConfig) -> dict[str, Any]:
     """What a stack is made of."""
     names = ("d_model", "d_ff", "n_heads", "causal", "cross", "norm", "norm_at", "activation", "gated", "window")
-    positions = "rotary" if config.rope else "relative" if config.relative else "alibi" if config.alibi else "none"
+    rotary = any(config.layer(number).rope for number in range(config.n_layers))
+    positions = "rotary" if rotary else "relative" if config.relative else "alibi" if config.alibi else "none"
     return {
         "layers": config.n_layers,
         **{name: getattr(config, name) for name in names},
@@ -69,6 +70,8 @@ def stack_facts(config: StackConfig) -> dict[str, Any]:
         "d_head": config.head_width,
         "positions": positions,
         "final_norm": config.final_norm,
+        "shared": config.shared,
+        "experts": None if config.experts is None else config.experts.count,
     }
 
 

@@ -6,7 +6,8 @@ const LOOKS = ["train", "valid", "lr", "norm", "rate", "train second", "valid se
 
 const SVG = ["http:", "", "www.w3.org", "2000", "svg"].join("/"); // a name; a report holds no address, not even one like it
 
-const say = v => v === null || v === undefined || !Number.isFinite(v) ? "–" : v.toLocaleString("en-GB", { maximumSignificantDigits: 4 });
+const say = v => v === null || v === undefined || !Number.isFinite(v) ? "–"
+  : v.toLocaleString("en-GB", Number.isInteger(v) ? {} : { maximumSignificantDigits: 4 });
 const brief = v => Math.abs(v) >= 1e9 ? say(v / 1e9) + "G" : Math.abs(v) >= 1e6 ? say(v / 1e6) + "M" : Math.abs(v) >= 1e4 ? say(v / 1e3) + "k" : say(v);
 
 /** The look of the i-th of several curves: a colour, then a kind of dash. */

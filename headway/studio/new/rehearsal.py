@@ -13,11 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from headway.data.files.locate import on_disk
 from headway.progress import bar
 from headway.resources import memory_errors
 from headway.studio.new.seen import views
 from headway.tasks.defaults.choose import choose
 from headway.tasks.recipe import Recipe, batch_size, load_recipe
+from headway.tasks.registry import get_task
 from headway.train.distributed import init_distributed
 from headway.train.footprint import memory_advice
 from headway.train.log.cost import seconds_left
@@ -27,19 +29,29 @@ MEASURED = 3
 """Steps that are timed, after one that warms up."""
 SECONDS = 4.0
 """Seconds after which no further step is timed."""
+LARGE = 100_000_000
+"""Bytes of data from which on somebody has to ask for them to be read."""
 HEAVY = 3 << 30
 """Bytes from which on a run is not tried out: the studio shares the machine with other runs."""
 SAMPLES = 3
 Tell = Callable[[dict[str, Any]], None]
 
 
-def rehearse(recipe: str, words: Sequence[str], tell: Tell, *, first: int = 0, measure: bool = True) -> None:
-    """Tell what a run would be, part by part: `chosen`, `facts`, `seen` from sample `first` on, and its `time`."""
+def rehearse(
+    recipe: str, words: Sequence[str], tell: Tell, *, first: int = 0, measure: bool = True, large: bool = True
+) -> None:
+    """Tell what a run would be, part by part: `chosen`, `facts`, `seen` from sample `first` on, and its `time`.
+
+    Without `large` it ends after the first of these where there are many bytes of data, and tells how many.
+    """
     _, made = load_recipe(recipe, words)
     made = with_absolute_paths(made)
     with bar("choosing settings"):
         chosen = choose(made)
     tell({"chosen": dict(chosen.settings), "line": str(chosen) if chosen.settings else ""})
+    if not large and (size := _data_bytes(made)) > LARGE:
+        tell({"large": size})
+        return
     world = init_distributed()
     with tempfile.TemporaryDirectory(prefix="headway-") as folder, memory_errors(lambda: memory_advice(chosen.recipe)):
         (Path(folder) / "run").mkdir()
@@ -51,6 +63,11 @@ def rehearse(recipe: str, words: Sequence[str], tell: Tell, *, first: int = 0, m
         if measure and prepared.task.by_gradient and (prepared.footprint is None or prepared.footprint.step < HEAVY):
             with bar("timing the first steps"):
                 tell({"time": _timed(make(Path(folder), chosen.recipe, world, prepared))})
+
+
+def _data_bytes(recipe: Recipe) -> int:
+    specs = filter(None, (recipe.data.train, recipe.data.valid, recipe.data.test))
+    return sum(on_disk(path).stat().st_size for spec in specs for path in get_task(recipe.task).files(spec))
 
 
 def _size(prepared: Prepared) -> int:

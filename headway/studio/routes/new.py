@@ -62,6 +62,7 @@ class Rehearsed(Named):
 
     first: Annotated[int, Field(ge=0, le=1 << 40)] = 0
     measure: bool = True
+    large: bool = True
 
 
 def router(studio: Studio) -> APIRouter:
@@ -108,8 +109,8 @@ def router(studio: Studio) -> APIRouter:
         """What is chosen, what the model will see, memory and time."""
         from headway.studio.new.rehearsal import rehearse  # imports torch
 
-        recipe, words = asked.recipe, in_folder(asked.words)
-        return events(worked(lambda tell: rehearse(recipe, words, tell, first=asked.first, measure=asked.measure)))
+        how = asked.model_dump(include={"first", "measure", "large"})
+        return events(worked(lambda tell: rehearse(asked.recipe, in_folder(asked.words), tell, **how)))
 
     @made.post("/start")
     def start(asked: Named) -> dict[str, Any]:

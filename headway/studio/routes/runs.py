@@ -59,7 +59,7 @@ def router(studio: Studio) -> APIRouter:
     @made.get("/events")
     def live() -> StreamingResponse:
         """All rows, then those that change; null for a run that is gone."""
-        return events(_differences(studio, changes(look)))
+        return events(_differences(studio, changes(look, every=0.5)))
 
     @made.post("/stop")
     def stop(asked: Named) -> dict[str, Any]:

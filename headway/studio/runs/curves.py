@@ -81,32 +81,34 @@ def curves(run: History, axis: Axis, low: float | None, high: float | None, shar
         "axis": part.axis,
         "axes": axes_of(run),
         "extent": [0.0, float(part.x[-1])],
-        "panels": [panel for panel in _panels(part) if panel["series"]],
+        "panels": _panels(part),
         "events": _events(part),
     }
 
 
 def _panels(part: Part) -> list[dict[str, Any]]:
     run = part.run
-    losses, goal = validation_losses(run), run.facts.primary_metric
+    losses, goal, here = validation_losses(run), run.facts.primary_metric, slice(part.first, part.last)
+    validation = part.some_steps("validation", "valid", [step for step, _ in losses], [loss for _, loss in losses])
+    metric = [] if goal == "valid" else part.some_steps(metric_title(goal), "valid", *logged(run.evals, goal))
+    saves = logged(run.events_of("save"), "memory")
+    memory = part.some_steps("bytes", "lr", *saves) if len(saves[0]) > 1 else []
+    noisy, rates = part.noisy, part.each_step("learning rate", "lr", run.steps["lr"][here])
     found = [
-        {
-            "key": "loss", "title": "Loss", "log": True, "tall": True,
-            "series": [
-                *part.noisy("training", "train", run.steps["loss"]),
-                *part.some_steps("validation", "valid", [s for s, _ in losses], [v for _, v in losses]),
-            ],
-        },
-        {
-            "key": "goal", "title": metric_title(goal).capitalize(),
-            "series": [] if goal == "valid" else part.some_steps(metric_title(goal), "valid", *logged(run.evals, goal)),
-        },
-        {"key": "lr", "title": "Learning rate", "series": [part.each_step("learning rate", "lr", run.steps["lr"][part.first : part.last])]},
-        {"key": "norm", "title": "Gradient norm", "log": True, "series": part.noisy("gradient norm", "norm", run.steps["grad_norm"])},
-        {"key": "rate", "title": "Tokens per second", "series": part.noisy("tokens per second", "rate", throughput(run))},
-        {"key": "memory", "title": "Peak memory", "series": part.some_steps("bytes", "lr", *logged(run.events_of("save"), "memory"))},
-    ]  # fmt: skip
+        _panel("loss", "Loss", [*noisy("training", "train", run.steps["loss"]), *validation], log=True, tall=True),
+        _panel("goal", metric_title(goal).capitalize(), metric),
+        _panel("lr", "Learning rate", [rates]),
+        _panel("norm", "Gradient norm", noisy("gradient norm", "norm", run.steps["grad_norm"]), log=True),
+        _panel("rate", "Tokens per second", noisy("tokens per second", "rate", throughput(run))),
+        _panel("memory", "Peak memory", memory),
+    ]
     return [panel for panel in found if any(any(y is not None for y in each["y"]) for each in panel["series"])]
+
+
+def _panel(
+    key: str, title: str, series: list[dict[str, Any]], *, log: bool = False, tall: bool = False
+) -> dict[str, Any]:
+    return {"key": key, "title": title, "series": series, "log": log, "tall": tall}
 
 
 def logged(logged: Sequence[dict[str, Any]], name: str) -> tuple[list[float], list[float]]:

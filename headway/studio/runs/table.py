@@ -18,8 +18,8 @@ from headway.runs.live import LiveRuns, Stamp, stamp_of
 
 POINTS = 40
 """Points of the small curve of a row."""
-BUDGET = 0.4
-"""Seconds of reading at a time: the page shows the newest runs at once, the others when they have been read."""
+BUDGETS = (0.15, 2.0)
+"""Seconds of reading, for the first answer and for later ones: the page shows the newest runs at once."""
 Row = dict[str, Any]
 
 
@@ -34,7 +34,7 @@ class RunTable:
     def rows(self) -> dict[str, Row]:
         """Name → row, newest first. A run that has not been read yet has its name only, and the status `unread`."""
         with self._lock:
-            until, found = time.monotonic() + BUDGET, {}
+            until, found = time.monotonic() + BUDGETS[bool(self._rows)], {}
             for folder in reversed(run_folders(self.out)):
                 found[folder.name] = self._row(folder, read=time.monotonic() < until)
             for name in self._rows.keys() - found.keys():

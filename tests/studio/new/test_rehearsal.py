@@ -10,6 +10,7 @@ import pytest
 
 from headway.errors import HeadwayError
 from headway.runs.history import read_run
+from headway.studio.new import rehearsal
 from headway.studio.new.rehearsal import rehearse
 from headway.tasks.recipe import load_recipe
 from headway.train.run import start, train
@@ -43,6 +44,8 @@ def test_what_is_chosen_and_counted_is_what_the_run_has(reviews: str, tmp_path: 
     assert {key: data[key] for key in found["facts"]["data"]} == found["facts"]["data"]
     assert found["facts"]["memory"]["parameters"] == read_run(run.folder).facts.parameters
     assert found["facts"]["steps"] == 2
+    again = told("classify", *words, f"model.from={run.folder.name}", measure=False)  # of the folder of the runs
+    assert again["line"].startswith("fine-tuning")
 
 
 def test_the_first_steps_are_timed() -> None:
@@ -57,6 +60,13 @@ def test_a_run_by_minutes_takes_its_minutes() -> None:
     found = told("tiny", "train.batch=4", "model.depth=1", "model.width=32", "train.minutes=0.5")
     assert found["facts"]["minutes"] == 0.5 and found["facts"]["steps"] is None
     assert found["time"]["seconds"] == pytest.approx(30, abs=3)
+
+
+def test_large_data_are_read_only_when_asked(reviews: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rehearsal, "LARGE", 100)
+    found = told("classify", f"data.train={reviews}", large=False)
+    assert found["chosen"] and found["large"] == Path(reviews).stat().st_size and "facts" not in found
+    assert "facts" in told("classify", f"data.train={reviews}", measure=False)
 
 
 def test_samples_go_on_where_they_are_asked_to() -> None:

@@ -50,12 +50,22 @@ def test_a_writer_reads_one_text_and_learns_another(tmp_path: Path) -> None:
     assert "da wort" in "".join(token["text"] for token in writes["tokens"] if token["counts"])
 
 
+def test_each_side_has_its_own_vocabulary(tmp_path: Path) -> None:
+    rows = "\n".join(f"left number {i}\trechts Nummer {i}" for i in range(40))
+    (tmp_path / "pairs.tsv").write_text("source\ttarget\n" + rows)
+    words = ("seq2seq.vocabulary=separate", "data.tokenizer=words", "data.vocab=0")
+    made = training(tmp_path, "translate", f"data.train={tmp_path / 'pairs.tsv'}", *words)
+    sides = [{token["text"].strip() for token in view["tokens"]} for view in shown(made)[0]]
+    assert "left" in sides[0] and {"rechts", "Nummer"} <= sides[1] and "left" not in sides[1]
+
+
 def test_hidden_words_are_shown_with_what_was_there(tmp_path: Path) -> None:
     made = training(tmp_path, "mlm", "data.length=32")
     (view,) = shown(made)[0]
     hidden = [token for token in view["tokens"] if token["counts"]]
     assert hidden and all(token["wanted"] for token in hidden)
-    assert any(token["text"] == "[MASK]" != token["wanted"] for token in hidden)
+    assert any(token["text"] == "[MASK]" for token in hidden)
+    assert not any(token["wanted"].startswith("[") for token in hidden)
 
 
 def test_labels_of_tokens_have_their_names(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode
 from typing import Any
 
 import httpx
@@ -11,17 +12,17 @@ import pytest
 from tests.runs.conftest import HOSTILE, event, finished, steps, write_run
 from tests.studio.conftest import RunningStudio, until
 
-PNG = bytes.fromhex(
-    "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de0000000c49444154789c63606060000000040001f61738550000000049454e44ae426082"
-)
+PNG = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGNgYGAAAAAEAAH2FzhVAAAAAElFTkSuQmCC")
+SURE = [{"confidence": 0.6, "right": 0.5, "examples": 20}, {"confidence": 0.9, "right": 0.95, "examples": 70}]
+WORST = {"text": HOSTILE, "line": 3, "file": "a.csv", "predicted": "neg", "label": HOSTILE, "probability": 0.99}
 EVALUATION = {
     "data": "valid",
     "examples": 90,
     "figures": {"accuracy": [0.9, 0.8, 0.95]},
     "details": {
         "confusion": {"labels": ["neg", HOSTILE], "counts": [[40, 5], [4, 41]]},
-        "calibration": {"error": 0.03, "bins": [{"confidence": 0.6, "right": 0.5, "examples": 20}, {"confidence": 0.9, "right": 0.95, "examples": 70}]},
-        "worst": [{"text": HOSTILE, "line": 3, "file": "a.csv", "predicted": "neg", "label": HOSTILE, "probability": 0.99}],
+        "calibration": {"error": 0.03, "bins": SURE},
+        "worst": [WORST],
     },
 }  # fmt: skip
 expect = pytest.importorskip("playwright.sync_api").expect

@@ -18,7 +18,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> History:
     log[12_345]["loss"] = 99.0
     log[7_000]["loss"] = float("nan")
     folder = write_run(
-        tmp_path_factory.mktemp("runs") / "a", [event("start", step=0), *log, event("save", step=9000, memory=3e8)]
+        tmp_path_factory.mktemp("runs") / "a", [event("start", step=0), *log, event("save", step=9000, memory=3e8), event("save", step=18_000, memory=4e8)]
     )
     return read_run(folder)
 
@@ -73,7 +73,7 @@ def test_the_metric_of_the_task_and_the_memory_have_panels(tmp_path: Path, long:
         0.8,
         0.7,
     ]
-    assert panel(curves(long, "step", None, None, 0.0), "memory")["series"][0]["y"] == [3e8]
+    assert panel(curves(long, "step", None, None, 0.0), "memory")["series"][0]["y"] == [3e8, 4e8]
 
 
 @pytest.mark.parametrize("part", [(0.0, 1e-9), (1e9, 2e9), (99.9, 99.95), (None, 0.5), (150.0, None)])

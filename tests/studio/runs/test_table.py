@@ -53,10 +53,10 @@ def test_the_first_answer_does_not_wait_for_all_runs(
 ) -> None:
     for name in "abc":
         write_run(tmp_path / name, finished())
-    monkeypatch.setattr(table, "BUDGET", -1.0)
+    monkeypatch.setattr(table, "BUDGETS", (-1.0, 9.0))
     rows = RunTable(tmp_path, LiveRuns())
     assert {row["status"] for row in rows.rows().values()} == {"unread"} and not read
-    monkeypatch.setattr(table, "BUDGET", 9.0)
+    monkeypatch.setattr(table, "BUDGETS", (9.0, 9.0))
     assert {row["status"] for row in rows.rows().values()} == {"finished"}
 
 

@@ -28,6 +28,7 @@ export async function show(host, { query, signal, go }) {
     try {
       const found = await get(`/api/compare?${asked}&base=${encodeURIComponent(base)}`, signal);
       training = found.variants.some(each => each.runs.some(run => run.status === "running"));
+      if (of || names.length > 1) fill(rest, found.variants.length > 1 && differences(found));
       fill(facts, results(found, next => { base = next; history.replaceState(null, "", address(names, base)); load(); }));
     } catch (error) {
       if (error.name === "AbortError") return;
@@ -76,13 +77,16 @@ function results(found, setBase) {
   const rows = found.variants.map(each => [[swatch(each.look), runs(each)], ...each.metrics.map(value), ...(several ? [h("span", { class: "said" }, verdict(each))] : []),
     count(each.costs[0]), duration(each.costs[1]), count(each.costs[2]), count(each.costs[3]), each.costs[4] === null ? "–" : bytes(each.costs[4])]);
   const head = ["run", ...found.metrics, ...(several ? [`${found.metrics[0] || "result"}: verdict`] : []), "steps", "time", "tokens/s", "parameters", "memory"];
-  const differences = Object.entries(found.differences), told = v => v === null || v === undefined ? "–" : typeof v === "string" ? v : JSON.stringify(v);
   return [h("section", {}, h("h2", {}, "Results"),
     h("div", { class: "row tools" }, several && h("label", {}, "baseline ", choose), h("button", { onclick: () => download("compare.csv", found.csv) }, "Export CSV")),
     table(head, rows, { numeric: head.map((_, i) => i).filter(i => i > 0 && i !== found.metrics.length + (several ? 1 : head.length)), caption: "" }),
-    found.several && h("p", { class: "soft method" }, found.method)),
-  several && h("section", {}, h("h2", {}, "Settings that differ"), differences.length
-    ? table(["setting", ...found.variants.map(each => each.name)], differences.map(([key, values]) => [h("code", {}, key), ...values.map(told)])) : h("p", { class: "soft" }, "The recipes are the same."))];
+    found.several && h("p", { class: "soft method" }, found.method))];
+}
+
+function differences(found) {
+  const rows = Object.entries(found.differences), told = v => v === null || v === undefined ? "–" : typeof v === "string" ? v : JSON.stringify(v);
+  return [h("section", { class: "differences" }, h("h2", {}, "Settings that differ"), rows.length
+    ? table(["setting", ...found.variants.map(each => each.name)], rows.map(([key, values]) => [h("code", {}, key), ...values.map(told)])) : h("p", { class: "soft" }, "The recipes are the same."))];
 }
 
 function download(name, text) {

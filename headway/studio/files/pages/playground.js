@@ -111,7 +111,7 @@ const runs = (button, act) => event => {  // Ctrl+Enter starts, from any field
   if (event.key === "Enter" && (event.ctrlKey || event.metaKey) && !button.disabled) { event.preventDefault(); act(); }
 };
 const columns = (models, inside) => h("div", { class: "beside", "data-count": models.length }, models.map((model, i) =>
-  h("section", { class: "card", "aria-label": model.name }, models.length > 1 && h("h3", {}, model.name), inside[i])));
+  h("section", { class: "card", "aria-label": model.name }, models.length > 1 && h("h2", {}, model.name), inside[i])));
 
 function labelled(label, control) {
   control.id ||= "q" + Math.random().toString(36).slice(2, 9);

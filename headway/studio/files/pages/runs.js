@@ -15,8 +15,8 @@ const COLUMNS = [  // key, title, class, value to sort by
   ["bytes", "size", "number", run => run.bytes], ["written", "when", "number", run => run.written || 0],
 ];
 
-export async function show(host, { signal, go, query }) {
-  await style("runs");
+export function show(host, { signal, go, query }) {
+  style("runs");
   const runs = new Map(), rows = new Map(), chosen = new Set(), order = { key: "written", up: false };
   let status = "", words = query.get("q") || "";
 

@@ -46,12 +46,12 @@ export async function show(host, { query, signal }) {
 
 /** What several tokenizers say, each in its place; one that fails does not stop the others. */
 async function each(names, host, signal, ask) {
-  const cards = names.map(name => h("section", { class: "card", "aria-label": name }, h("h3", {}, name), h("div", { class: "soft" }, "…")));
+  const cards = names.map(name => h("section", { class: "card", "aria-label": name }, h("h2", {}, name), h("div", { class: "soft" }, "…")));
   if (host.children.length !== names.length) fill(host, cards);
   await Promise.all(names.map(async (name, i) => {
     let found;
     try { found = await ask(name); } catch (error) { if (signal.aborted) return; found = problem(error); }
-    if (!signal.aborted) host.children[i]?.replaceWith(h("section", { class: "card", "aria-label": name }, h("h3", {}, name), found));
+    if (!signal.aborted) host.children[i]?.replaceWith(h("section", { class: "card", "aria-label": name }, h("h2", {}, name), found));
   }));
 }
 
@@ -92,7 +92,7 @@ function pieces(found) {
     figure(found.of_text ? number(found.bytes / found.of_text, 3) : "–", "bytes per token"), figure(found.vocabulary, "in the vocabulary"), found.unknown > 0 && figure(found.unknown, "unknown")),
     h("div", { class: "pieces", role: "group", "aria-label": "pieces", onkeydown: keys }, made), told,
     h("details", {}, h("summary", {}, "As a table"), table(["place", "id", "piece", "bytes", "characters"],
-      found.tokens.map((t, i) => [i, t.id, visible(t.text), t.bytes, t.inserted ? "–" : `${t.start}–${t.end}`]), { numeric: [0, 1] }))];
+      found.tokens.map((t, i) => [i, t.id, visible(t.text), t.bytes, t.inserted ? "–" : `${t.start}–${t.end}`]), { caption: "tokens of " + found.name, numeric: [0, 1] }))];
 }
 const figure = (value, name) => h("span", {}, h("strong", {}, typeof value === "number" ? count(value) : value), " ", h("small", { class: "soft" }, name));
 
@@ -101,7 +101,7 @@ function merges({ names, signal, draw }) {
   let timer = 0;
   const ask = () => { fill(host); each(names, host, signal, async name => {
     const found = await post("/api/tokens/merges", { tokenizer: name, text: kept.text }, signal);
-    return found.none ? splits(found) : mergePlayer(found, { signal });
+    return found.none ? splits(name, found) : mergePlayer(found, { signal });
   }); };
   ask();
   return [h("p", { class: "soft" }, "Byte pair encoding starts from single characters and merges the most frequent pair, again and again. A tokenizer that was trained here shows the merges of its training text; others show those of this text."),
@@ -110,11 +110,11 @@ function merges({ names, signal, draw }) {
 }
 
 /** For tokenizers without merges: each word with its pieces; unigram models also say how likely a way to split is. */
-function splits({ none, words }) {
+function splits(name, { none, words }) {
   const scored = words.some(word => word.scores.length), sum = list => list.reduce((a, b) => a + b, 0).toFixed(2);
   return [h("p", { class: "soft" }, none + "."), table(["word", "pieces", ...(scored ? ["score", "second best", "score"] : [])],
     words.map(word => [visible(word.text), word.pieces.map(visible).join(" · "), ...(scored ? [word.scores.length ? sum(word.scores) : "–", word.other.map(visible).join(" · ") || "–", word.other.length ? word.other_score.toFixed(2) : "–"] : [])]),
-    { caption: scored ? "The likeliest way to split each word, by the log-probabilities of its pieces" : "Each word and its pieces", numeric: scored ? [2, 4] : [] })];
+    { caption: scored ? `The likeliest way to split each word, by the log-probabilities that ${name} has for its pieces` : `Each word and its pieces, by ${name}`, numeric: scored ? [2, 4] : [] })];
 }
 
 function train({ signal, add, draw }) {
@@ -149,7 +149,7 @@ function vocabulary({ names, signal }) {
   const ask = () => each(names, host, signal, async name => {
     const found = await post("/api/tokens/vocabulary", { tokenizer: name, query: words.value }, signal);
     return [h("p", { class: "soft" }, `${count(found.found)} of ${count(found.of)} entries` + (found.found > found.rows.length ? `, the first ${found.rows.length}` : "")),
-      h("div", { class: "scroll" }, table(["id", "piece", "in the file"], found.rows.map(row => [row.id, visible(row.text), row.piece]), { numeric: [0] }))];
+      h("div", { class: "scroll" }, table(["id", "piece", "in the file"], found.rows.map(row => [row.id, visible(row.text), row.piece]), { caption: "entries of " + name, numeric: [0] }))];
   });
   ask();
   return [field("Search the vocabulary", words), host];

@@ -31,9 +31,9 @@ export function beamTree({ tree, best }) {
       svg("text", { x: x + 8, y: y + 17 }, node.text),
       !node.next.length && svg("text", { x: x + node.text.length * LETTER + 22, y: y + 17, class: "score" },
         (node.ended ? "■ " : "× ") + node.score.toFixed(3)))));
-  return h("div", {}, h("h3", {}, "Best continuations"),
+  return h("div", {}, h("h2", {}, "Best continuations"),
     table(["text", "score"], best.map(each => [visible(each.text), each.score.toFixed(4)]), { numeric: [1] }),
-    h("h3", {}, "Tree"), h("p", { class: "soft" }, "■ a finished text with its final score, × a beam that was dropped, with its last log-probability."),
+    h("h2", {}, "Tree"), h("p", { class: "soft" }, "■ a finished text with its final score, × a beam that was dropped, with its last log-probability."),
     h("div", { class: "wide", tabindex: "0", role: "region", "aria-label": "tree of the beam search" }, drawn),
     h("details", {}, h("summary", {}, "The tree as a list"), list(roots)));
 }

@@ -13,7 +13,7 @@ export function copies(request) {
     try {
       const found = await post("/api/playground/copies", request());
       fill(host, NAMES.map(([key, name]) => h("section", { "aria-label": name },
-        h("div", { class: "row" }, h("h3", {}, name), h("button", { onclick: () => copy(found[key]) }, "Copy")), h("pre", { tabindex: "0" }, found[key].trimEnd()))));
+        h("div", { class: "row" }, h("h2", {}, name), h("button", { onclick: () => copy(found[key]) }, "Copy")), h("pre", { tabindex: "0" }, found[key].trimEnd()))));
     } catch (error) { fill(host, problem(error)); }
   }
   return { node: fold, fresh: () => fold.open && fresh() };

@@ -19,7 +19,7 @@ export function estimate({ signal, chosen }) {
 
   function later(state, ms) {
     stop();
-    const mine = turn.signal, asked = { recipe: state.recipe, words: state.words };
+    const mine = turn.signal, asked = { recipe: state.recipe, words: state.words, large: false };
     timer = setTimeout(() => find(asked, mine), ms);
   }
 
@@ -31,7 +31,8 @@ export function estimate({ signal, chosen }) {
         Object.assign(found, part);
         if (part.chosen && Object.keys(part.chosen).length) chosen(part.chosen);
         if (part.seen) fill(sight, samples(part.seen, asked, mine));
-        fill(said, told(found));
+        fill(said, told(found), found.large && h("p", {}, `${bytes(found.large)} of data: reading all of them takes a while. `,
+          h("button", { onclick: () => find({ ...asked, large: true }, mine) }, "Work out memory and time")));
       });
     } catch (error) {
       if (!mine.aborted) fill(said, told(found), problem(error));

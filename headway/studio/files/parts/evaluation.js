@@ -4,6 +4,7 @@ import { lineChart, matrix } from "../chart.js";
 import { fill, h, number, table } from "../dom.js";
 
 const WIDE = 12;  // labels up to which a confusion matrix is a table with its numbers in it
+const FEW = 5;  // mistakes that are shown at once
 const capital = text => text.charAt(0).toUpperCase() + text.slice(1);
 const numbersFrom = (head, first = 1) => head.map((_, i) => i).slice(first);
 
@@ -30,7 +31,11 @@ const DRAWN = {
       series: block.lines.map(([name, x, y]) => ({ name, x, y, dots: x.length <= WIDE })) }));
     return [host];
   },
-  Mistakes: block => [h("h3", {}, "Most confident mistakes"), h("ol", { class: "mistakes" }, block.rows.map(([text, said]) => h("li", {}, text, h("p", { class: "soft" }, said))))],
+  Mistakes(block) {
+    const list = (rows, start) => h("ol", { class: "mistakes", start }, rows.map(([text, said]) => h("li", {}, text, h("p", { class: "soft" }, said))));
+    return [h("h3", {}, "Most confident mistakes"), list(block.rows.slice(0, FEW), 1),
+      block.rows.length > FEW && h("details", {}, h("summary", {}, `${block.rows.length - FEW} more`), list(block.rows.slice(FEW), FEW + 1))];
+  },
   Pictures: block => [h("h3", {}, capital(block.title)), h("div", { class: "pictures" }, block.images.map(([source, said]) =>
     h("figure", {}, h("img", { src: source, alt: "", loading: "lazy" }), h("figcaption", {}, said))))],
 };

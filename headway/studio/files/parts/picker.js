@@ -11,14 +11,14 @@ export function picker({ label, value = "", onpick, signal, only = () => true })
   const list = h("ul", { id: id + "-list", role: "listbox", "aria-label": label, class: "picker-list", hidden: true });
   const box = h("input", { id, type: "text", role: "combobox", "aria-expanded": "false", "aria-controls": list.id,
     "aria-autocomplete": "list", autocomplete: "off", spellcheck: "false", value, placeholder: "a run, a folder, a model …" });
-  let all = null, shown = [], at = -1;
+  let loading = null, shown = [], at = -1, turn = 0;
 
-  const load = async () => all ||= (await get("/api/playground/models", signal)).models.filter(only);
-  const close = () => { list.hidden = true; at = -1; box.setAttribute("aria-expanded", "false"); box.removeAttribute("aria-activedescendant"); };
+  const close = () => { turn++; list.hidden = true; at = -1; box.setAttribute("aria-expanded", "false"); box.removeAttribute("aria-activedescendant"); };
   const choose = name => { box.value = name; close(); onpick(name); };
 
   async function open(words) {
-    await load();
+    const mine = ++turn, all = (await (loading ||= get("/api/playground/models", signal))).models.filter(only);
+    if (mine !== turn) return;  // somebody has typed on, or left
     const wanted = words.toLowerCase().split(/\s+/).filter(Boolean);
     shown = all.filter(m => wanted.every(w => (m.name + " " + m.about + " " + m.group).toLowerCase().includes(w))).slice(0, SHOWN);
     let group = "";
@@ -39,7 +39,7 @@ export function picker({ label, value = "", onpick, signal, only = () => true })
     if (found) { box.setAttribute("aria-activedescendant", found.id); found.scrollIntoView({ block: "nearest" }); }
     else box.removeAttribute("aria-activedescendant");
   }
-  const show = words => open(words).catch(() => close());
+  const show = words => open(words).catch(() => { loading = null; close(); });
   box.addEventListener("focus", () => { box.select(); show(""); });
   box.addEventListener("click", () => list.hidden && show(""));
   box.addEventListener("input", () => show(box.value));

@@ -5,10 +5,11 @@ import { bytes, count, fill, h } from "../dom.js";
 
 /** Post `body`, show the progress in `host`, and hand on what is found. Throws what went wrong. */
 export async function work(host, path, body, signal, found) {
-  fill(host, doing([]));
+  const begun = performance.now();
+  fill(host, doing([], 0));
   try {
     for await (const value of stream(path, { body, signal })) {
-      if (value.doing) fill(host, doing(value.doing));
+      if (value.doing) fill(host, doing(value.doing, (performance.now() - begun) / 1000));
       if ("found" in value) found(value.found);
       if (value.error) throw new ApiError(400, value.error);
       if (value.done) return;
@@ -19,11 +20,11 @@ export async function work(host, path, body, signal, found) {
   }
 }
 
-function doing(bars) {
+function doing(bars, seconds) {
   const some = bars.length ? bars : [{ label: "starting", done: 0, total: null, unit: "" }];
-  return h("div", { class: "doing", role: "status" }, some.slice(-2).map(bar => h("div", {},
+  return h("div", { class: "doing" }, some.slice(-2).map(bar => h("div", {},
     h("progress", { max: bar.total || null, value: bar.total ? Math.min(bar.done, bar.total) : undefined, "aria-label": bar.label }),
-    h("span", {}, bar.label, bar.done ? " · " + amount(bar) : " …"))));
+    h("span", {}, bar.label, bar.done ? " · " + amount(bar) : " …", seconds > 3 ? ` · ${Math.round(seconds)} s` : ""))));
 }
 
 const amount = ({ done, total, unit }) => (unit === "bytes" ? bytes : count)(done) + (total ? " of " + (unit === "bytes" ? bytes : count)(total) : "")
