@@ -110,7 +110,7 @@ READ = {
     "chunk_size_feed_forward", "is_encoder_decoder", "output_attentions", "output_hidden_states", "return_dict",
     "use_cache",  # which cache, which outputs
     "summary_proj_to_labels", "summary_use_proj",  # GPT2DoubleHeadsModel
-    "layerdrop", "pretraining_tp", "dtype",  # OPT's training; BLOOM's products in parts; another attention kernel
+    "pretraining_tp", "dtype",  # OPT's training; BLOOM's products in parts; another attention kernel
     "sep_token_id",  # BigBird finds the question in its input with it; headway's task knows where the question is
 }  # fmt: skip
 """Ignored fields that the code of `transformers` names all the same."""
