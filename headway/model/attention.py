@@ -81,8 +81,12 @@ def attention_scores(q: Tensor, k: Tensor, bias: AttentionBias, scale: float | N
     scores = (q @ k.transpose(-1, -2)).float() * (scale or 1 / math.sqrt(q.shape[-1]))
     if bias.softcap is not None:
         scores = bias.softcap * torch.tanh(scores / bias.softcap)
+    return _biased(scores, bias)
+
+
+def _biased(scores: Tensor, bias: AttentionBias) -> Tensor:
     if bias.causal:
-        scores = scores + torch.full(scores.shape[-2:], -torch.inf, device=q.device).triu(1)
+        scores = scores + torch.full(scores.shape[-2:], -torch.inf, device=scores.device).triu(1)
     if bias.tensor is not None and bias.tensor.dtype == torch.bool:
         scores = scores.masked_fill(~bias.tensor, -torch.inf)
     elif bias.tensor is not None:
@@ -191,13 +195,7 @@ class Attention(nn.Module):
         packed = self._project(vectors.to(q.dtype), self.qkv, skip=self.heads).unflatten(-1, (-1, self.width))
         far_q, far_k, _ = packed.transpose(0, 1).chunk(3)  # H P D
         scores = distance_scores(q, k, far_q, far_k, rows) * (self.scale or self.width**-0.5)
-        if bias.causal:
-            scores = scores + torch.full(scores.shape[-2:], -torch.inf, device=q.device).triu(1)
-        if bias.tensor is not None and bias.tensor.dtype == torch.bool:
-            scores = scores.masked_fill(~bias.tensor, -torch.inf)
-        elif bias.tensor is not None:
-            scores = scores + bias.tensor
-        return replace(bias, tensor=scores, causal=False, distances=None)
+        return replace(bias, tensor=_biased(scores, bias), causal=False, distances=None)
 
     def _normed(self, x: Tensor, norm: nn.Module) -> Tensor:
         """The norm of each head of x (B, H, T, D), or of all heads together."""
