@@ -28,15 +28,8 @@ TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".s
 SHARED = {"chart.js": script_text, "chart.css": style_text}
 """The charts, which reports hold too."""
 ROUTERS = (
-    runs.router,
-    run.router,
-    compare.router,
-    new.router,
-    data.router,
-    playground.router,
-    xray.router,
-    tokens.router,
-    learn.router,
+    *(runs.router, run.router, compare.router, new.router, data.router),
+    *(playground.router, xray.router, tokens.router, learn.router),
 )
 """One for each page."""
 
