@@ -1,6 +1,6 @@
 """Pictures of the studio for the docs: python tools/screens.py [--runs FOLDER] (needs Chromium; some minutes).
 
-Without --runs it trains a few small models first. It opens each page as a person would; docs/images/studio-*.png are the result.
+Without --runs it trains a few small models first. It opens each page as a person would: docs/images/studio-*.png.
 """
 
 from __future__ import annotations
