@@ -69,6 +69,7 @@ VALUES: dict[type, dict[str, tuple[Any, ...]]] = {
         "pattern": ((), (configs.LayerConfig(window=3), configs.LayerConfig(rope=RopeConfig()))),
         "experts": (None, configs.ExpertsConfig(count=4, d_ff=24)),
     },
+    configs.LayerConfig: {"window": (None, 2), "rope": (None, RopeConfig(theta=7.0)), "dense": YES_OR_NO},
     RopeConfig: {
         "theta": (10_000.0, 7.0), "factor": (1.0, 3.0), "low_factor": (1.0, 0.5), "high_factor": (4.0, 2.0),
         "original_length": (8192, 4), "partial": (1.0, 0.5),
@@ -120,6 +121,9 @@ def changed(base: ModelConfig, kind: type, change: Callable[[Any], Any]) -> Mode
         return found
     if kind is StackConfig:
         return replace(base, decoder=change(base.decoder))
+    if kind is configs.LayerConfig:
+        pattern = change(configs.LayerConfig(rope=base.decoder.rope)), configs.LayerConfig()
+        return replace(base, decoder=replace(base.decoder, window=None, rope=None, pattern=pattern))
     if kind is RopeConfig:
         return replace(base, decoder=replace(base.decoder, rope=change(base.decoder.rope or RopeConfig())))
     if kind is TokensConfig:
@@ -211,6 +215,7 @@ def test_every_field_is_listed(kind: type) -> None:
     tables = {
         ModelConfig: abilities.MODEL,
         StackConfig: abilities.STACK,
+        configs.LayerConfig: abilities.LAYER,
         RopeConfig: abilities.ROPE,
         TokensConfig: abilities.TOKENS,
         PositionConfig: abilities.POSITIONS,
