@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
@@ -33,7 +33,9 @@ if TYPE_CHECKING:  # the halves of tasks are imported by the methods that need t
     from headway.tasks.embedding.index import Encoder, SearchIndex
     from headway.tasks.embedding.vectors import Near
     from headway.tasks.masked_lm.fill import Filled
+    from headway.tasks.memory.predict import Answered
     from headway.tasks.predictor import Loaded as _Base
+    from headway.tasks.predictor import RunOptions
     from headway.tasks.qa.evaluate import Answer
     from headway.tasks.qa.task import Settings as QuestionAnsweringConfig
     from headway.tasks.recipe import Recipe
@@ -47,8 +49,39 @@ else:
     _Base = object  # a Protocol's properties would stand in the way of the fields of a Bundle
 
 
+def run_options(**given: Any) -> RunOptions:
+    """Options of `headway run` as keywords; `labels` may be one text with commas between them."""
+    from headway.tasks.contrastive.task import parse_labels
+    from headway.tasks.predictor import RunOptions
+
+    if "labels" in given:
+        given["labels"] = parse_labels(given["labels"])
+    return build(RunOptions, given)
+
+
 class Predictions(_Base):
     """What a `Bundle` predicts with the head of its model; a model without that head says so."""
+
+    def predict(self, inputs: Any, task: str = "", **options: Any) -> Any:
+        """What the model says of an input, as plain values, whatever its task: `model.predict("a dull film")`.
+
+        An input is what `headway run` takes as an argument, or a dict with the fields of a row, such as
+        {"input": "Who?", "context": "…"}; a list of inputs gives a list. `task` names one of several that the model
+        can do. Options are those of `headway run`: top=3, beam=4, words=True.
+        """
+        from headway.tasks.registry import fitting, known_task
+
+        named = known_task(self.named_task)
+        known = {each.name: each for each in ([named] if named else []) + fitting(self.model.config)}
+        asked = {**known, **{each.verb: each for each in known.values() if each.verb}}
+        if not known or (task and task not in asked):
+            raise DataError("D001", f"{self.name} cannot do {task or 'any task'}", f"it can do {', '.join(known)}")
+        chosen = asked[task] if task else next(iter(known.values()))
+        raws = inputs if isinstance(inputs, list) else [inputs]
+        examples = [chosen.parse(raw if isinstance(raw, Mapping) else {"input": raw}) for raw in raws]
+        predictor = chosen.load_predictor()(self, None, run_options(**options))
+        found = [each.to_dict() for each in predictor.predict(examples)]
+        return Results(found) if isinstance(inputs, list) else found[0]
 
     @overload
     def classify(self, texts: str, pairs: str | None = None, labels: Iterable[str] | None = None) -> Prediction: ...
@@ -126,6 +159,22 @@ class Predictions(_Base):
 
         asked, read = one_text(question, "question"), one_text(context, "context")
         return Results(answer(self.model, self.require_tokenizer(), asked, read, settings))
+
+    @overload
+    def ask(self, questions: str, story: str | Iterable[str]) -> Answered: ...  # type: ignore[overload-overlap]
+    @overload
+    def ask(self, questions: Iterable[str], story: str | Iterable[str]) -> Results[Answered]: ...
+    def ask(self, questions: str | Iterable[str], story: str | Iterable[str]) -> Answered | Results[Answered]:
+        """The answer to a question about a story: `model.ask("Where is Anna?", "Anna went home.").answer`.
+
+        A story is a text or its sentences. `sentences` of an answer has where each hop of the model looked.
+        """
+        from headway.tasks.memory.predict import MemoryPredictor
+
+        told = story if isinstance(story, str) else several_texts(story, "story")
+        predictor = MemoryPredictor(self)
+        raws = [{"story": told, "question": question} for question in several_texts(questions, "questions")]
+        return one_or_all(questions, predictor.predict([predictor.task.parse(raw) for raw in raws]))
 
     @overload
     def fill(self, texts: str, top: int = 5) -> Filled: ...  # type: ignore[overload-overlap]

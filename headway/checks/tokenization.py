@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -180,6 +180,24 @@ def segmentations(word: str, scores: Mapping[str, float], best: int) -> list[tup
         ]
         ways.append(sorted(found, key=lambda way: (-way[0], len(way[1])))[:best])
     return ways[-1]
+
+
+def reader(tokenizer: Tokenizer) -> Callable[[str], str]:
+    """A function from a piece of the vocabulary to what people read: its text, or its bytes if they are no text."""
+    described = _described(tokenizer)
+    bytes_of, space = _byte_speller(tokenizer, described), "Metaspace" in set(_types(described))
+    joined = any(part in ("Metaspace", "Replace") for part in _types(described["decoder"]))
+
+    def read(piece: str) -> str:
+        data: bytes | None = bytes_of(piece)
+        if data is None:
+            return piece.replace("\u2581", " ") if space or joined else piece
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return f"⟨{data.hex('-')}⟩"
+
+    return read
 
 
 def _described(tokenizer: Tokenizer) -> dict[str, Any]:

@@ -97,6 +97,16 @@ def test_a_model_does_what_it_has_a_head_for() -> None:
     assert torch.equal(made.embed("oslo"), made.embed(["oslo"])[0]) and made.embed([]).shape == (0, 16)
     assert not torch.allclose(made.embed("oslo"), made.embed("oslo", pool="first"))
     assert [near.text for near in made.nearest("oslo", texts, k=1)] == ["oslo"]
+    assert made.predict("anna lives") == made.classify("anna lives").to_dict() == made.predict(["anna lives"])[0]
+    assert len(made.predict("anna [MASK]", task="fill", top=3)["blanks"][0]["choices"]) == 3
+    asked = {"input": "where", "context": "anna lives in oslo"}
+    assert made.predict(asked, task="answer", top=1)["best"] == [
+        made.answer("where", "anna lives in oslo")[0].to_dict()
+    ]
+    with pytest.raises(ConfigError, match=r"C014.*tops.*did you mean"):
+        made.predict("anna [MASK]", task="mlm", tops=3)
+    with pytest.raises(DataError, match=r"(?s)cannot do forecast.*it can do classify, tag"):
+        made.predict("anna", task="forecast")
     with pytest.raises(DataError, match="does not answer questions"):
         Bundle("none", Transformer(base), tokenizer, None).answer("where", "anna")
 

@@ -105,7 +105,9 @@ def test_it_asks_the_network_for_nothing(tmp_path: Path) -> None:
     policy = next(attrs["content"] for attrs in page.of("meta") if attrs.get("http-equiv"))
     digest = base64.b64encode(hashlib.sha256(script_text().encode()).digest()).decode()
     assert policy is not None and policy.startswith("default-src 'none'; ") and f"'sha256-{digest}'" in policy
-    assert f"<script>{script_text()}</script>" in text, "the policy is of the script as it stands in the page"
+    assert f'<script type="module">{script_text()}</script>' in text, (
+        "the policy is of the script as it stands in the page"
+    )
 
 
 def test_every_chart_can_be_read_without_seeing_it(tmp_path: Path) -> None:
@@ -157,7 +159,7 @@ def test_nothing_a_log_says_becomes_part_of_the_page(tmp_path: Path, status: str
     text = write_report(folder).read_text(encoding="utf-8")
     page = Page(text)
     assert status in page.text
-    assert [attrs.get("type") for attrs in page.of("script")] == ["application/json", None]
+    assert [attrs.get("type") for attrs in page.of("script")] == ["application/json", "module"]
     assert page.of("img") == [] and not page.open
     assert all(not name.startswith("on") for _, attrs in page.elements for name in attrs)
     assert page.text.count(HOSTILE) >= 12, "it is shown as it was written"

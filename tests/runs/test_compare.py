@@ -195,7 +195,7 @@ def test_runs_means_and_intervals_on_one_axis(tmp_path: Path) -> None:
     plan = grid(["model.kind=gru,lstm", "seeds=3"])
     seeds = [[a_run(tmp_path / f"{kind}{s}", s, [4.0, at + s]) for s in (1, 2, 3)] for kind, at in (("g", 0), ("l", 9))]
     html = render(compare("x", plan, seeds))
-    (drawn,) = re.findall(r'class="intervals".*?</section>', html, re.S)
+    (drawn,) = re.findall(r'class="charts intervals".*?</section>', html, re.S)
     first, second = re.findall(r"<svg.*?</svg>", drawn, re.S)
     runs = [float(x) for x in re.findall(r'class="rule" d="M([\d.]+) ', first)]
     (low, high), (mean, _) = (

@@ -16,6 +16,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,8 @@ from headway.errors import DataError
 from headway.generate.sampling.sampler import Sampling
 from headway.report.model_card import write_card
 from headway.report.report import write_report
+from headway.studio.play.describe import describe
+from headway.studio.play.prediction import predict
 from headway.tasks import registry
 from headway.tasks.base import Task
 from headway.tasks.predictor import Predictor, RunOptions
@@ -58,6 +61,7 @@ MORE = {
     "forecast": ("forecast.look_back=24", "forecast.horizon=8", "forecast.patch=8", "forecast.stride=4"),
     "dynamics": ("dynamics.look_back=4", "dynamics.trajectories=8", "dynamics.length=24", "dynamics.horizon=8"),
     "graph": ("graph.positions=4",),
+    "memory": ("memory.linear_start=0.9", "train.clip=1"),
     "word2vec": ("word2vec.threads=1",),
     "dino": ("dino.outputs=16", "dino.hidden=16", "dino.bottleneck=8"),
 }
@@ -69,6 +73,11 @@ INPUTS: dict[str, list[Any]] = {
     "dynamics": [{"input": "1 2 20"}, {"input": "1 2 20; 2 3 21"}, {"input": "drawn:7"}],
     "forecast": [{"input": " ".join(str((i * k) % 7 + i / 10) for i in range(24 + k))} for k in (1, 2, 3)],
     "graph": [{"input": "a:marked b c:marked a-b b-c"}, {"input": '{"nodes": ["", "marked"], "edges": []}'}],
+    "memory": [
+        {"input": "Anna took the milk. Anna went to the garden. Where is the milk?"},
+        {"input": "Boris walked to the office. Where is Boris?"},
+        {"input": "Anna took the lamp. Is Anna in the cellar?"},
+    ],
     "word2vec": [{"input": "function"}, {"input": "class - object + type"}, {"input": "the statement"}],
 }
 """Task → inputs for it; other tasks take any text."""
@@ -81,6 +90,14 @@ TRAINING: dict[str, list[Any]] = {
     "seq2seq": [{"source": "a dog runs", "target": "ein hund rennt"}] * 2,
     "parity": [{"numbers": [1, 2], "label": "odd"}] * 2,
     "diffusion": [{"image": "0.png", "label": "circle"}, {"image": "1.png", "label": "ring"}],
+    "memory": [
+        {"story": "Anna went to the garden.", "question": "Where is Anna?", "answer": "garden"},
+        {
+            "story": ["Anna took the milk.", "Anna went to the hallway."],
+            "question": "Where is Anna?",
+            "answer": "hallway",
+        },
+    ],
     "graph": [{"nodes": ["marked", "marked"], "edges": [[0, 1]], "label": "1 step"}, {"nodes": 2, "label": "no path"}],
 }
 """Task → rows that it is trained on."""
@@ -313,7 +330,7 @@ def test_bad_rows_are_named(trained: Trained, tmp_path: Path, capfd: pytest.Capt
     takes = trained.task.takes
     good, field = trained.inputs()[0], {"table": "numbers"}.get(takes, "text" if takes == "text" else takes)
     field = "input" if takes in FILES and len(kinds_of(trained.task)) > 1 else field
-    own = {"answer": "question", "forecast": "values", "dynamics": "values"}
+    own = {"answer": "question", "forecast": "values", "dynamics": "values", "memory": "input"}
     names = {"input": own.get(trained.task.name, field), "context": "context"}
     rows = [{names[key]: value for key, value in good.items()}] * 2
     path = tmp_path / "rows.jsonl"
@@ -335,6 +352,19 @@ def test_a_task_says_what_others_need(name: str) -> None:
     assert task.name == name and task.title and task.noun and task.tries.made_up
     assert not task.generates or task.predicts_tokens
     assert issubclass(task.load_predictor(), Predictor) and task.load_predictor().task.noun
+
+
+def test_the_playground_has_a_form_for_it_and_answers_what_the_form_holds(trained: Trained) -> None:
+    """Also for the task of another package: the page asks the task, and knows none by name."""
+    bundle = trained.bundle()
+    modes = describe("m", bundle)["modes"]
+    if trained.task.generates:
+        assert "generate" in [mode["kind"] for mode in modes]
+        return
+    (mode,) = (mode for mode in modes if mode.get("task") == trained.task.name)
+    form = {field["name"]: field["value"] for field in mode["fields"]}
+    found = predict(bundle, threading.Lock(), trained.task.name, form)
+    assert found["results"] and found["lines"] and json.loads(json.dumps(found, allow_nan=False)) == found
 
 
 def test_the_light_half_needs_no_torch_and_help_lists_the_toy() -> None:

@@ -72,7 +72,7 @@ class Fusion(LearnsImages):
     made_up = "pictures and sounds that headway makes"
     made_up_sizes: ClassVar[Mapping[str, Any]] = {**LearnsImages.made_up_sizes, "fusion.patch_frames": 5}
     fine_tuning = FineTuning(lr=5e-5)
-    takes = "image"
+    takes, joined = "image", "sound"
     training = "headway.tasks.fusion.training:FusionTraining"
     predictor = "headway.tasks.fusion.predict:FusionPredictor"
 

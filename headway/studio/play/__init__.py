@@ -1,0 +1,1 @@
+"""The playground: which models there are, what each can do, and doing it."""
