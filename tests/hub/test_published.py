@@ -53,7 +53,8 @@ def names_in(model: str) -> tuple[str, ...]:
 def test_there_are_enough_models_of_every_family() -> None:
     assert len(MODELS) >= 120
     towers = {"clip_vision_model", "clip_text_model"}  # published inside CLIP's files: tests/parity/test_clip.py
-    assert {config["model_type"] for config in MODELS.values()} == set(FAMILIES) - towers
+    own_code = {"nomic_bert"}  # whose published file is for code of its own, which headway never runs
+    assert {config["model_type"] for config in MODELS.values()} == set(FAMILIES) - towers - own_code
     assert set(QUICK) | set(PARAMETERS) | set(BARE) <= set(MODELS)
 
 
@@ -110,7 +111,7 @@ READ = {
     "chunk_size_feed_forward", "is_encoder_decoder", "output_attentions", "output_hidden_states", "return_dict",
     "use_cache",  # which cache, which outputs
     "summary_proj_to_labels", "summary_use_proj",  # GPT2DoubleHeadsModel
-    "layerdrop", "pretraining_tp", "dtype",  # OPT's training; BLOOM's products in parts; another attention kernel
+    "pretraining_tp", "dtype",  # OPT's training; BLOOM's products in parts; another attention kernel
     "sep_token_id",  # BigBird finds the question in its input with it; headway's task knows where the question is
 }  # fmt: skip
 """Ignored fields that the code of `transformers` names all the same."""
