@@ -66,6 +66,12 @@ ENCODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
 ENCODERS |= {
     **heads("albert", "Albert", dict(BERT, embedding_size=12, num_hidden_layers=3), HEADS, CLASSIFY),
     "albert-pretraining": ("AlbertForPreTraining", "AlbertConfig", dict(BERT, embedding_size=32)),
+    **heads("nomic", "NomicBert", BERT, {key: HEADS[key] for key in ("", "-mlm", "-tag")}, CLASSIFY),
+    "nomic-linear": (
+        "NomicBertForMaskedLM",
+        "NomicBertConfig",
+        dict(BERT, rope_parameters=dict(rope_type="linear", factor=2.0, rope_theta=300.0), type_vocab_size=3),
+    ),
     **heads("deberta", "DebertaV2", DEBERTA, HEADS, CLASSIFY),
     "deberta-every-distance": (
         "DebertaV2ForMaskedLM",

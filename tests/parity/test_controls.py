@@ -75,6 +75,7 @@ WRONG: dict[str, tuple[str, str, dict[str, Any]]] = {
         "encoder",
         dict(pattern=(LayerConfig(rope=GLOBAL), *[LayerConfig(window=4, rope=GLOBAL)] * 2)),
     ),
+    "nomic base": ("nomic-mlm", "encoder", dict(rope=RopeConfig())),
     "deberta scale": ("deberta-mlm", "encoder", dict(scale=None)),
     "deberta buckets": ("deberta-mlm", "encoder.distances", dict(max_distance=20)),
     "deberta distances": ("deberta-every-distance", "encoder.distances", dict(buckets=9, max_distance=40)),

@@ -18,6 +18,7 @@ from headway.hub.tables.encoders.deberta import DEBERTA
 from headway.hub.tables.encoders.electra import ELECTRA
 from headway.hub.tables.encoders.modernbert import MODERNBERT
 from headway.hub.tables.encoders.mpnet import MPNET
+from headway.hub.tables.encoders.nomic import NOMIC_BERT
 from headway.hub.tables.mbart import M2M_100, MBART, PEGASUS
 from headway.hub.tables.moonshine import MOONSHINE
 from headway.hub.tables.seq2seq import BART, MARIAN, WHISPER
@@ -48,6 +49,7 @@ _ALL = (
     ALBERT,
     DEBERTA,
     MODERNBERT,
+    NOMIC_BERT,
     GPT2,
     OPT,
     BLOOM,
