@@ -59,9 +59,7 @@ def test_layers_below_a_change_are_not_computed_again(decoder: Seen) -> None:
     session, before = decoder
     calls: list[int] = []
     parts = before.part()
-    handles = [
-        parts.block(i).ffn.register_forward_hook(lambda *_, i=i: calls.append(i)) for i in range(2)
-    ]
+    handles = [parts.block(i).ffn.register_forward_hook(lambda *_, i=i: calls.append(i)) for i in range(2)]
     before_and_after(session, before, [Ablate(layer=1, head=0)], 0)
     for handle in handles:
         handle.remove()
