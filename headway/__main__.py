@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 
-TORCH_VERBS = ("run", "eval", "train", "check", "export", "serve")
+TORCH_VERBS = ("run", "inspect", "eval", "train", "check", "export", "serve")
 """Verbs that import torch in any case."""
 SPIN = "3000"
 """How often a thread of libgomp looks for work before it sleeps; its own default is 300,000. Where other programs use

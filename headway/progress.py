@@ -2,7 +2,7 @@
 
 Nothing moves before DELAY seconds have passed. On a terminal the line is redrawn, in a notebook it is an output that is
 updated, elsewhere it is a line a minute. There is none with --quiet, with HEADWAY_PROGRESS=0, in worker processes, or
-where it is `hidden`. Nothing is written to stdout.
+where it is `hidden`. Work inside `collected` shows its bars elsewhere. Nothing is written to stdout.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sized
 from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -47,6 +48,9 @@ class Bar:
 
     def tick(self, count: int = 1) -> None:
         self.done += count
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"label": self.label, "done": self.done, "total": self.total, "unit": self.unit}
 
     def line(self, now: float, moving: bool) -> str:
         """The bar as text; `moving` draws it too, and measures the rate over the last drawings only."""
@@ -220,6 +224,45 @@ def printable(text: Any) -> str:
     return "".join(letter if letter.isprintable() else "·" for letter in str(text))
 
 
+class Collected:
+    """The bars of work that somebody else shows, a page for one. Setting `stop` ends the work at its next tick."""
+
+    def __init__(self) -> None:
+        self.bars: list[Bar] = []
+        self.stop = False
+
+
+class Stopped(BaseException):
+    """Work that nobody waits for any more. No handler of errors may take it for one."""
+
+
+_COLLECTED: ContextVar[Collected | None] = ContextVar("collected", default=None)
+
+
+@contextmanager
+def collected(into: Collected) -> Iterator[None]:
+    """Bars of this thread go to `into`, and not to the terminal."""
+    token = _COLLECTED.set(into)
+    try:
+        yield
+    finally:
+        _COLLECTED.reset(token)
+
+
+@contextmanager
+def _bar_of(into: Collected, work: Bar) -> Iterator[Callable[[int], None]]:
+    def tick(count: int = 1) -> None:
+        work.tick(count)
+        if into.stop:
+            raise Stopped
+
+    into.bars.append(work)
+    try:
+        yield tick
+    finally:
+        into.bars.remove(work)
+
+
 @contextmanager
 def bar(label: str, total: int | None = None, unit: str = "") -> Iterator[Callable[[int], None]]:
     """Show work that may take long; the function that it gives counts what is done.
@@ -228,6 +271,10 @@ def bar(label: str, total: int | None = None, unit: str = "") -> Iterator[Callab
     to stdout meanwhile does it `hidden`.
     """
     work = Bar(label, total, unit)
+    if (into := _COLLECTED.get()) is not None:
+        with _bar_of(into, work) as tick:
+            yield tick
+        return
     if not _SCREEN.on:
         yield work.tick
         return

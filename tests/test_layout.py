@@ -27,7 +27,7 @@ LEVELS = (
     ("tasks",),
     ("train",),
     ("runs",),
-    ("checks", "report", "reference"),
+    ("checks", "report", "inspect", "reference"),
     ("serve",),
     ("__init__", "api"),
     ("studio",),
@@ -57,8 +57,8 @@ CALLED_FROM_OUTSIDE = {
     *("on_response_complete", "eof_received", "send_400_response", "startup", "capture_signals", "on_tick"),
     *("list_commands",),
     *("parse", "forward"),
-    # what the functions of headway return to people
-    "to_frame",
+    # what the functions of headway return to people, and what people call on a model
+    *("to_frame", "ask"),
     # for tasks of other packages (tests/toy), for users who write weights through numpy, for readers of the lectures
     *("ExamplePredictor", "read_examples", "forget", "parameter_free_attention"),
     # lists that tests hold the code to: stages of a save, each of them killed; configs whose fields are walked over

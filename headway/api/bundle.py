@@ -57,6 +57,9 @@ if TYPE_CHECKING:  # the halves of tasks and checks are imported by the methods 
     from headway.generate.grammar.grammar import Mask, Patterns
     from headway.generate.score import Scored
     from headway.generate.speculative import SpeculativeDecoder
+    from headway.inspect.changes import Change
+    from headway.inspect.session import Session
+    from headway.inspect.trace import Pass
 
 NOTE = "headway.json"
 """What a saved folder says of a model beside the files that the ecosystem has."""
@@ -336,6 +339,20 @@ class Bundle(Predictions):
         device = next(self.model.parameters()).device
         maps = attention_maps(self.model, torch.tensor([ids], device=device), layers=layers, heads=heads)
         return tokenizer.pieces(ids), maps
+
+    @cached_property
+    def session(self) -> Session:
+        """The model under inspection: `model.session.patching("The cat sat", "The dog sat")`."""
+        from headway.inspect.session import Session
+
+        return Session(self)
+
+    def inspect(self, given: Any, *, target: str | None = None, changes: Sequence[Change] = ()) -> Pass:
+        """What happens inside the model with an input: `model.inspect("To be or not").attention(layer=2, head=1)`.
+
+        An input is a text, two texts, or what else the model reads; `changes` ablate, scale, patch or steer its parts.
+        """
+        return self.session.run(given, target=target, changes=changes)
 
 
 def load(

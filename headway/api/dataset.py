@@ -6,7 +6,7 @@ import html
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +39,8 @@ class Profile:
     """The recipe to start from; empty without a task."""
     settings: tuple[str, ...]
     """`key=value` words that training needs to read the data."""
+    roles: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Column → what the task takes it for, and the setting that names another one, if there is one."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON, the same as `headway data --json`."""
@@ -70,6 +72,7 @@ def profile(
     encoding: str = UTF_8,
 ) -> Profile:
     """Survey a dataset and choose its task; `keep` is the number of bad rows to name."""
+    from headway.data.files.columns import recorded_columns
     from headway.data.files.lines import read_as
     from headway.data.profile.survey import survey
     from headway.tasks.registry import suggestions
@@ -80,11 +83,15 @@ def profile(
         for task, fit in suggestions(found):
             try:
                 recipe = fit.recipe or task.starter or task.name
-                read = _as_read(found, task, recipe, fit.settings, keep)
+                with recorded_columns() as columns:
+                    read = _as_read(found, task, recipe, fit.settings, keep)
             except DataError:  # training could not read it: files with other columns, say
                 continue
             usable = not read.task or read.bad < found.rows + found.bad
-            return Profile(read, task if usable else None, recipe if usable else "", (*fit.settings, *encoded))
+            if not usable:
+                return Profile(read, None, "", (*fit.settings, *encoded))
+            roles = {column: (role.name, role.setting) for column, role in columns.items()}
+            return Profile(read, task, recipe, (*fit.settings, *encoded), roles)
     return Profile(found, None, "", encoded)
 
 
@@ -123,43 +130,56 @@ def next_step(profile: Profile, all_shown: bool) -> str:
     return f"next: {shlex.join([*words, *settings])}"
 
 
-def next_of_pairs(found: PairSurvey, encoding: str) -> str:
-    """What to do next with two parallel files."""
+def recipe_of_pairs(found: PairSurvey) -> str:
+    """The recipe that learns from two parallel files; empty if none can."""
     from headway.data.datasets.parallel import are_summaries
 
     if not found.pairs or found.source_lines != found.target_lines:
         return ""
-    recipe = "summarize" if are_summaries(found.samples) else "translate"
+    return "summarize" if are_summaries(found.samples) else "translate"
+
+
+def next_of_pairs(found: PairSurvey, encoding: str) -> str:
+    """What to do next with two parallel files."""
+    if not (recipe := recipe_of_pairs(found)):
+        return ""
     words = ["headway", "train", recipe, f"data.train={found.spec}"]
     words += [] if encoding == UTF_8 else [f"data.encoding={encoding}"]
     return f"next: {shlex.join([*words, *(['data.bad_rows=skip'] if found.bad else [])])}"
 
 
-def next_of_images(found: ImageSurvey, sheet: Path | None) -> str:
-    """What to do next with images: train the first task that can learn from them, look at them."""
+def task_of_images(found: ImageSurvey) -> Task | None:
+    """The first task that can learn from images."""
     from headway.data.profile.sounds import holds_sounds
     from headway.tasks.image import LearnsImages
     from headway.tasks.registry import tasks
 
-    if not found.images:
-        return ""
     labels = len(found.labels) > 1
     sounds = labels and Path(found.spec).is_file() and holds_sounds(found.spec)
-    there = {"": True, "labels": labels, "captions": found.captions > 0, "sounds": sounds}
+    there = {"": found.images > 0, "labels": labels, "captions": found.captions > 0, "sounds": sounds}
     able = [task for task in tasks() if isinstance(task, LearnsImages) and there[task.beside]]
     able.sort(key=lambda task: (task.beside != "sounds", not task.beside))  # what uses all of the data comes first
+    return next(iter(able), None)
+
+
+def next_of_images(found: ImageSurvey, sheet: Path | None) -> str:
+    """What to do next with images: train the first task that can learn from them, look at them."""
     look = [["headway", "data", found.spec, "--sheet", "images.html"]] if sheet is None else []
-    return _next_of(next(iter(able), None), found, look)
+    return _next_of(task_of_images(found), found, look) if found.images else ""
 
 
-def next_of_sounds(found: SoundSurvey) -> str:
-    """What to do next with sounds: train the first task that can learn from them."""
+def task_of_sounds(found: SoundSurvey) -> Task | None:
+    """The first task that can learn from sounds."""
     from headway.tasks.audio.task import LearnsSounds
     from headway.tasks.registry import tasks
 
     there = {"labels": len(found.labels) > 1, "texts": found.texts > 0}
-    able = (task for task in tasks() if isinstance(task, LearnsSounds) and there[task.beside])
-    return _next_of(next(able, None), found, []) if found.sounds else ""
+    return next((task for task in tasks() if isinstance(task, LearnsSounds) and there[task.beside]), None)
+
+
+def next_of_sounds(found: SoundSurvey) -> str:
+    """What to do next with sounds: train the first task that can learn from them."""
+    return _next_of(task_of_sounds(found), found, []) if found.sounds else ""
 
 
 def _next_of(task: Task | None, found: MediaSurvey, more: list[list[str]]) -> str:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # the halves of tasks are imported by the methods that need t
     from headway.tasks.embedding.index import Encoder, SearchIndex
     from headway.tasks.embedding.vectors import Near
     from headway.tasks.masked_lm.fill import Filled
+    from headway.tasks.memory.predict import Answered
     from headway.tasks.predictor import Loaded as _Base
     from headway.tasks.predictor import RunOptions
     from headway.tasks.qa.evaluate import Answer
@@ -158,6 +159,22 @@ class Predictions(_Base):
 
         asked, read = one_text(question, "question"), one_text(context, "context")
         return Results(answer(self.model, self.require_tokenizer(), asked, read, settings))
+
+    @overload
+    def ask(self, questions: str, story: str | Iterable[str]) -> Answered: ...  # type: ignore[overload-overlap]
+    @overload
+    def ask(self, questions: Iterable[str], story: str | Iterable[str]) -> Results[Answered]: ...
+    def ask(self, questions: str | Iterable[str], story: str | Iterable[str]) -> Answered | Results[Answered]:
+        """The answer to a question about a story: `model.ask("Where is Anna?", "Anna went home.").answer`.
+
+        A story is a text or its sentences. `sentences` of an answer has where each hop of the model looked.
+        """
+        from headway.tasks.memory.predict import MemoryPredictor
+
+        told = story if isinstance(story, str) else several_texts(story, "story")
+        predictor = MemoryPredictor(self)
+        raws = [{"story": told, "question": question} for question in several_texts(questions, "questions")]
+        return one_or_all(questions, predictor.predict([predictor.task.parse(raw) for raw in raws]))
 
     @overload
     def fill(self, texts: str, top: int = 5) -> Filled: ...  # type: ignore[overload-overlap]

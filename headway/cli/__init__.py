@@ -1,6 +1,6 @@
 """The command line: a thin function for each verb."""
 
-from headway.cli import compare, data, eval, explain, models, recipes, runs, serve, studio, tokens, train
+from headway.cli import compare, data, eval, explain, inspect, models, recipes, runs, serve, studio, tokens, train
 from headway.cli.app import main
 from headway.cli.run import command
 
@@ -10,6 +10,7 @@ __all__ = [
     "data",
     "eval",
     "explain",
+    "inspect",
     "main",
     "models",
     "recipes",

@@ -30,7 +30,7 @@ from headway.runs.process import EXIT_FILE
 from headway.tasks.recipe import recipe_names
 
 VERBS = (
-    *("data", "tokens", "recipes", "explain", "train", "runs", "run", "eval", "compare"),
+    *("data", "tokens", "recipes", "explain", "train", "runs", "run", "inspect", "eval", "compare"),
     *("check", "export", "serve", "studio", "get", "doctor"),
 )
 """The verbs as a day's work goes: look at the data, train, use, measure, compare, check, hand over."""

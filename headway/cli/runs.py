@@ -103,10 +103,11 @@ def diff(first: Name, second: Name, out: Out = HERE, json_: Json = False, quiet:
     from headway.api.past_runs import run_numbers
     from headway.hub.run_names import resolve_run
     from headway.report.report import json_value
+    from headway.runs.compare import flat
     from headway.runs.history import read_run
 
     pair = [read_run(resolve_run(name, out)) for name in (first, second)]
-    settings = [_flat(run.recipe) for run in pair]
+    settings = [flat(run.recipe) for run in pair]
     keys = [key for key in dict.fromkeys([*settings[0], *settings[1]]) if _differs(settings, key)]
     numbers = [run_numbers(run) for run in pair]
     if json_:
@@ -224,13 +225,6 @@ def _lines(run: History) -> list[tuple[str, str]]:
 def _place(out: Path) -> str:
     """--out, for a command to type next."""
     return "" if out == HERE else f" --out {shlex.quote(printable(out))}"
-
-
-def _flat(recipe: dict[str, Any], where: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for key, value in recipe.items():
-        found |= _flat(value, f"{where}{key}.") if isinstance(value, dict) else {f"{where}{key}": value}
-    return found
 
 
 def _differs(settings: Sequence[dict[str, Any]], key: str) -> bool:

@@ -26,6 +26,7 @@ from headway.config.networks.baseline import BaselineConfig
 from headway.config.networks.fusion import FusionConfig, FusionMode
 from headway.config.networks.graph import GraphConfig, GraphShape, Level, NodesConfig, Problem
 from headway.config.networks.kinds import AnyConfig
+from headway.config.networks.memory import MemoryConfig, MemoryShape, StoryConfig
 from headway.config.networks.series import Cell, SeriesConfig
 from headway.config.networks.towers import TwoTowersConfig
 from headway.config.recipe import ShapeConfig
@@ -56,7 +57,7 @@ def decoder_config(shape: ShapeConfig, vocab: int, length: int) -> AnyConfig:
 
 
 def _embedding_scale(shape: ShapeConfig, stack: StackConfig) -> float:
-    """√width where nothing brings small word vectors up: sines are of size 1 (2017), and Dynamic Tanh has no statistics.
+    """√width where nothing brings small word vectors up: sines are of size 1 (2017), Dynamic Tanh has no statistics.
 
     Without it neither learns in the time that other models take (docs/log.md).
     """
@@ -253,6 +254,32 @@ def graph_config(
         classify=whole if level == "graph" else None,
         tag=TagHeadConfig(labels=len(labels), dropout=graph.dropout) if level == "node" else None,
         labels=labels,
+    )
+
+
+def memory_config(
+    shape: ShapeConfig, memory: MemoryShape, stories: StoryConfig, labels: tuple[str, ...]
+) -> MemoryConfig:
+    """A model that answers questions about stories: a memory network as wide as model.width, or a transformer."""
+    if shape.positions != "learned" or shape.window:
+        raise ConfigError(
+            "C004", "model.positions and model.window are for text: words of a story have ages and places"
+        )
+    transformer = memory.network == "transformer"
+    stack = _stack(shape, eps=1e-12)
+    return MemoryConfig(
+        source=stories,
+        labels=labels,
+        width=stack.d_model,
+        n_hops=memory.hops,
+        tying=memory.tying,
+        position_encoding=memory.position_encoding,
+        temporal_encoding=memory.temporal_encoding,
+        relu=memory.relu,
+        linear_start=memory.linear_start > 0,
+        encoder=stack if transformer else None,
+        classify=ClassifyHeadConfig(labels=len(labels), dropout=shape.dropout) if transformer else None,
+        dropout=shape.dropout,
     )
 
 

@@ -129,14 +129,32 @@ def _row_orders(op: str, rows: tuple[int, ...], stack: StackConfig | None) -> tu
     """The orders of a `StackedTensor`. Our rotary pairs are a row of each half of a head, before all other rows."""
     if op == "swapped":
         return tuple((*range(count // 2, count), *range(count // 2)) for count in rows)
-    if op != "pairs":
+    if op not in ("pairs", "front", "grouped"):
         return ()
-    assert stack is not None and stack.rope is not None
+    assert stack is not None
     width = stack.head_width
-    rotated = -(-stack.rope.rotated(width) // 2) * 2
+    rotated = width if stack.rope is None else -(-stack.rope.rotated(width) // 2) * 2
     middle = (width + rotated) // 2
-    order = (*range(0, rotated, 2), *range(rotated, middle), *range(1, rotated, 2), *range(middle, width))
+    parts = (range(0, rotated, 2), range(1, rotated, 2))
+    if op != "pairs":
+        parts = (range(rotated // 2), range(rotated // 2, rotated))
+    order = (*parts[0], *range(rotated, middle), *parts[1], *range(middle, width))
+    if op == "grouped":
+        return (_grouped_order(stack, order),)
+    if len(rows) == 1:
+        places = [head * width + row for head in range(stack.n_heads + stack.kv_heads) for row in order]
+        return ((*places, *range(len(places), rows[0])),)
     return order, order, ()  # values are not rotated
+
+
+def _grouped_order(stack: StackConfig, order: tuple[int, ...]) -> tuple[int, ...]:
+    """Where the file has the rows of our queries, keys and values: those of one group of heads after another."""
+    width, groups = stack.head_width, range(stack.kv_heads)
+    each = stack.n_heads // stack.kv_heads
+    queries = [group * (each + 2) + head for group in groups for head in range(each)]
+    keys, values = ([group * (each + 2) + each + part for group in groups] for part in (0, 1))
+    turned = [head * width + row for head in (*queries, *keys) for row in order]
+    return (*turned, *(head * width + row for head in values for row in range(width)))
 
 
 def _ordered(part: Tensor, order: tuple[int, ...]) -> Tensor:

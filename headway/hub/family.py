@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headway.config.model import MAX_LENGTH, ModelConfig
+from headway.config.model import MAX_LENGTH, ModelConfig, StackConfig
 from headway.config.networks.kinds import AnyConfig
 from headway.config.toml import build, short
 from headway.errors import ConfigError, nearest
@@ -55,13 +55,16 @@ class Tensor:
 
     ours: str
     theirs: str
-    """Names separated by `|` are stacked along the first axis: q|k|v."""
+    """Names separated by `|` are stacked along the first axis: q|k|v. Those with {e} follow for one expert after the
+    other."""
     op: str = ""
     """How the file stores it: `transpose`d, with 1 or 2 leading axes of size one (`lead1`, `lead2`), as `patches`,
-    without an axis (`scalar`), with its halves `swapped`, or queries and keys with neighbouring rows as rotary `pairs`.
+    without an axis (`scalar`), with its halves `swapped`. Queries and keys: with neighbouring rows as rotary `pairs`,
+    with the rotated rows of a head in `front`, or so and `grouped`: queries, keys and values of each group in turn.
     """
     when: str = ""
-    """Path of a setting: the entry applies if it is on, or after `!` if it is off."""
+    """Path of a setting: the entry applies if it is on, or after `!` if it is off. `path=value` compares. `block` is
+    the config of the block."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,7 @@ def architecture_of(family: Family, config: ModelConfig) -> str:
 def _fits(head: Head, config: ModelConfig) -> bool:
     if any(_get(config, path) is not None for path, value in head.settings.items() if value is None):
         return False  # for example an architecture without a decoder
-    if config.classify is not None and config.classify.distilled != head.settings.get("classify.distilled", False):
+    if any(bool(_get(config, path)) != head.settings.get(path, False) for path in ("classify.distilled", "tag.binary")):
         return False
     wanted = {path.partition(".")[0] for path in head.settings} & set(HEADS)
     has = {name for name in HEADS if getattr(config, name) is not None}
@@ -206,10 +209,8 @@ def tensors_of(family: Family, config: AnyConfig, architecture: str, prefix: str
     """(our name, their names, op) of every module of every block and of the heads."""
     head = family.heads[architecture]
     for entry in family.tensors:
-        if entry.when and bool(_get(config, entry.when.lstrip("!"))) == entry.when.startswith("!"):
-            continue
         theirs = "|".join(prefix + part for part in entry.theirs.split("|"))
-        yield from _count_out(config, entry.ours, theirs, entry.op)
+        yield from _count_out(config, replace(entry, theirs=theirs))
     for entry in head.tensors:
         yield entry.ours, entry.theirs.replace("{prefix}", prefix), entry.op
 
@@ -243,7 +244,7 @@ def _one_name_each(family: Family, theirs: Mapping[str, Any]) -> Config:
 
 def refuse_unknown(family: Family, theirs: Mapping[str, Any]) -> None:
     """Refuse fields, and values of fields, that may change what a model computes in a way that headway cannot."""
-    known = {f.theirs for f in family.fields} | set(family.only) | set(family.unused) | IGNORED
+    known = known_fields(family)
     if theirs.get("quantization_config"):
         raise ConfigError(
             "C022",
@@ -262,6 +263,23 @@ def refuse_unknown(family: Family, theirs: Mapping[str, Any]) -> None:
                 f"config.json: unknown field {short(key)} = {short(value)} for {family.name}{nearest(key, known)}",
                 "it may change what the model computes; if you know that it does not, remove it from config.json",
             )
+
+
+def relative_of(theirs: Mapping[str, Any], families: Mapping[str, Family]) -> str:
+    """The family whose config.json is most like one of an unknown family, and what it lacks, in words."""
+    said = {key for key, value in theirs.items() if value not in (None, False, 0, "", [], {})} - IGNORED
+    own = {name: known_fields(family) - IGNORED for name, family in families.items()}
+    strange = {name: said - fields for name, fields in own.items()}
+    name = min(own, key=lambda each: (len(strange[each]), -len(own[each] & theirs.keys()), len(own[each])))
+    if len(strange[name]) >= len(said):
+        return "docs/extend/family.md says how to add a family"
+    fields = f", which does not know {', '.join(map(short, sorted(strange[name])[:4]))}" if strange[name] else ""
+    return f"its fields are most like those of {name}{fields}: docs/extend/family.md says how to add a table"
+
+
+def known_fields(family: Family) -> set[str]:
+    """Fields of config.json that a family reads, or knows to have no effect."""
+    return {entry.theirs for entry in family.fields} | {*family.aliases, *family.only, *family.unused} | IGNORED
 
 
 def architecture_in(family: Family, theirs: Mapping[str, Any]) -> str:
@@ -348,10 +366,26 @@ def _get(config: Any, path: str) -> Any:
     return config
 
 
-def _count_out(config: AnyConfig, ours: str, theirs: str, op: str) -> Iterator[tuple[str, str, str]]:
-    side = ours.partition(".")[0]
+def _count_out(config: AnyConfig, entry: Tensor) -> Iterator[tuple[str, str, str]]:
+    """(our name, their names, op) of an entry for all the blocks that it applies to."""
+    side = entry.ours.partition(".")[0]
     stack = {"encoder": config.encoder, "source": config.encoder}.get(side, config.decoder)
     if stack is None:
         return
-    for i in range(stack.n_layers) if "{i}" in ours else range(1):
-        yield ours.replace("{i}", str(i)), theirs.replace("{i}", str(i)), op
+    for i in range(stack.n_layers) if "{i}" in entry.ours else range(1):
+        block = stack.layer(i) if isinstance(stack, StackConfig) else None
+        if not _applies(entry.when, config, block):
+            continue
+        theirs = entry.theirs
+        if "{e}" in theirs and block is not None and block.experts is not None:
+            theirs = "|".join(theirs.replace("{e}", str(expert)) for expert in range(block.experts.count))
+        yield entry.ours.replace("{i}", str(i)), theirs.replace("{i}", str(i)), entry.op
+
+
+def _applies(when: str, config: AnyConfig, block: StackConfig | None) -> bool:
+    if not when:
+        return True
+    path, _, wanted = when.lstrip("!").partition("=")
+    first, _, rest = path.partition(".")
+    value = _get(block, rest) if first == "block" else _get(config, path)
+    return (value == wanted if wanted else bool(value)) != when.startswith("!")

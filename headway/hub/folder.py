@@ -25,14 +25,14 @@ from headway.errors import ConfigError, HeadwayError, MemoryOrDiskError, NotFoun
 from headway.hub.adapter import adapter_chain, is_adapter, merge_adapter
 from headway.hub.convert import dump_tensors, load_tensors, tensor_names
 from headway.hub.download import side_file, tokenizer_folder
-from headway.hub.family import Family, architecture_in, read_config, refuse_code, write_config
+from headway.hub.family import Family, architecture_in, read_config, refuse_code, relative_of, write_config
 from headway.hub.generation_config import copied_settings, special_ids
 from headway.hub.gguf.model import GGUFWeights, gguf_in, open_gguf
 from headway.hub.gguf.tokenizer import load_gguf_tokenizer
 from headway.hub.restored import TensorSource, is_restorable, own_config, restored_model
 from headway.hub.run_names import run_folders
 from headway.hub.tables import FAMILIES, TOWERS
-from headway.hub.tables.clip import inference_only, read_clip, write_clip
+from headway.hub.tables.clip import inference_only
 from headway.hub.vectors.header import vectors_header
 from headway.hub.vectors.model import load_words, open_vectors
 from headway.hub.weights import Weights, open_weights, write_weights
@@ -85,12 +85,11 @@ def _opened(theirs: Mapping[str, Any], weights: Weights | TensorSource) -> Opene
         return OpenedFolder(_own_config(theirs), None, OWN_ARCHITECTURE, weights)
     known = FAMILIES | TOWERS
     if not isinstance(kind, str) or kind not in known:
-        hint = nearest(str(kind), known)
-        raise ConfigError("C020", f"config.json: model_type {short(kind)}{hint}", f"headway knows {', '.join(known)}")
+        what = f"config.json: model_type {short(kind)}{nearest(str(kind), known)}"
+        raise ConfigError("C020", what, f"headway knows {len(known)} families; {relative_of(theirs, FAMILIES)}")
     if kind in TOWERS:
-        return OpenedFolder(
-            read_clip(theirs, weights.names), TOWERS[kind], architecture_in(TOWERS[kind], theirs), weights
-        )
+        both, read, _ = TOWERS[kind]
+        return OpenedFolder(read(theirs, weights.names), both, architecture_in(both, theirs), weights)
     family = FAMILIES[kind]
     return OpenedFolder(read_config(family, theirs, weights.names), family, architecture_in(family, theirs), weights)
 
@@ -250,11 +249,12 @@ def describe(model: Model) -> tuple[Family | None, dict[str, Any]]:
                 return family, theirs
         except HeadwayError:
             pass  # the family cannot express this variant
-    if isinstance(config, TwoTowersConfig):
-        with suppress(HeadwayError):  # a tower may have a variant that CLIP cannot express
-            theirs = write_clip(config)
-            if read_clip(theirs) == inference_only(config):
-                return TOWERS[config.family], theirs
+    if isinstance(config, TwoTowersConfig) and config.family in TOWERS:
+        both, read, write = TOWERS[config.family]
+        with suppress(HeadwayError):  # a tower may have a variant that the family cannot express
+            theirs = write(config)
+            if read(theirs) == inference_only(config):
+                return both, theirs
     own = to_dict(replace(config, family="headway") if isinstance(config, ModelConfig) else config)
     return None, {"model_type": "headway", "architectures": [OWN_ARCHITECTURE], "headway": own}
 

@@ -54,7 +54,7 @@ IGNORED: dict[str, tuple[str, ...]] = {
         "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
         "pooler_size_per_head", "pooler_type",
     ),
-    "sliding windows of the upper layers, which no supported family has": ("max_window_layers",),
+    "sliding windows of the upper layers, which only Qwen2 and Qwen3 have": ("max_window_layers",),
 }
 # fmt: on
 

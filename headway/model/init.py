@@ -9,6 +9,7 @@ from torch import nn
 
 from headway.config.model import InitConfig, ModelConfig
 from headway.config.networks.graph import GraphConfig
+from headway.config.networks.memory import MemoryConfig
 from headway.front.patches import PatchEmbedding
 from headway.front.sounds import FrameEmbedding
 from headway.front.tokens import TokenEmbedding
@@ -21,7 +22,7 @@ from headway.model.stack import Residual, Stack
 
 
 @torch.no_grad()
-def initialise(model: nn.Module, config: ModelConfig | GraphConfig) -> None:
+def initialise(model: nn.Module, config: ModelConfig | GraphConfig | MemoryConfig) -> None:
     """Fill the weights in place. Norms and layer scales keep the values of their constructors."""
     if next(model.parameters(), torch.empty(0)).is_meta:
         return

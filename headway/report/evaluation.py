@@ -96,6 +96,7 @@ def blocks(details: Any) -> list[Block]:
         _calibration(details.get("calibration")),
         _by(details.get("by_answer"), "with an answer and without", "", partial(_key, "kind")),
         _by(details.get("by_question"), "by question word", "", partial(_key, "kind")),
+        _by(details.get("by_task"), "by task", "", partial(_key, "kind")),
         _by(details.get("by_section"), "by section of the file", "", partial(_key, "kind")),
         _by(details.get("by_model"), "beside simple models", "", partial(_key, "kind")),
         _by(

@@ -12,11 +12,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 TEMPLATES = Path(__file__).with_name("templates")
+CHARTS = "charts.js"
+"""The script of reports and comparisons."""
 
 
 @cache
-def _environment() -> Environment:
-    """The templates; all values are escaped."""
+def _environment(script_name: str = CHARTS) -> Environment:
+    """The templates, and one script; all values are escaped."""
     made = Environment(
         loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
@@ -25,11 +27,10 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    script = script_text()
     made.globals |= {
         "style": Markup((TEMPLATES / "page.css").read_text(encoding="utf-8") + style_text()),
-        "script": Markup(script),
-        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        "script": Markup(script_text(script_name)),
+        "policy": Markup(policy(script_name)),
     }
     return made
 
@@ -41,14 +42,23 @@ def style_text() -> str:
 
 
 @cache
-def script_text() -> str:
-    """The module of charts, in reports and in the studio; the only script that a page's policy allows."""
-    return (TEMPLATES / "charts.js").read_text(encoding="utf-8")
+def script_text(name: str = CHARTS) -> str:
+    """The only script that a page's policy allows: by default the module of charts, which the studio has, too."""
+    return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
-def render_page(name: str, values: dict[str, Any]) -> str:
+@cache
+def policy(name: str = CHARTS) -> str:
+    """The Content-Security-Policy of a page: nothing is loaded, and this script alone runs."""
+    digest = base64.b64encode(hashlib.sha256(script_text(name).encode()).digest()).decode()
+    return (
+        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; base-uri 'none'"
+    )
+
+
+def render_page(name: str, values: dict[str, Any], script: str = CHARTS) -> str:
     """A whole page."""
-    return _environment().get_template(name).render(values)
+    return _environment(script).get_template(name).render(values)
 
 
 def render_macro(file: str, name: str, *values: Any) -> Markup:

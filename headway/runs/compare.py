@@ -159,17 +159,18 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 def _differences(trials: Sequence[Sequence[Trial]]) -> dict[str, list[Any]]:
     """The settings in which the variants' recipes differ: key → a value for each variant, None where it has no run."""
-    recipes = [next((_flat(trial.run.recipe) for trial in row if trial.run), None) for row in trials]
+    recipes = [next((flat(trial.run.recipe) for trial in row if trial.run), None) for row in trials]
     keys = dict.fromkeys(key for recipe in recipes if recipe for key in recipe)
     found = {key: [None if recipe is None else recipe.get(key) for recipe in recipes] for key in keys}
     known = {key: [v for v, r in zip(each, recipes, strict=True) if r is not None] for key, each in found.items()}
     return {k: v for k, v in found.items() if k not in NO_SETTINGS and any(x != known[k][0] for x in known[k])}
 
 
-def _flat(recipe: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+def flat(recipe: Mapping[str, Any], before: str = "") -> dict[str, Any]:
+    """A recipe by dotted keys."""
     found: dict[str, Any] = {}
     for key, value in recipe.items():
-        found |= _flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {f"{before}{key}": value}
+        found |= flat(value, f"{before}{key}.") if isinstance(value, Mapping) else {f"{before}{key}": value}
     return found
 
 

@@ -10,7 +10,8 @@ import json
 import math
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ COLUMNS = ("step", "tokens", "seconds", "loss", "lr", "grad_norm", "share")
 LINE_LIMIT = 64_000_000
 """Bytes of a line; headway writes no longer ones."""
 SESSION_STARTS = ("start", "restart")
+BLOCK = 4096
+"""Lines that are parsed at once."""
+TAIL = 1 << 20
 REWOUND = ("save", "spike", "best")
 """Events that a rewind removes together with their steps; all other events stay."""
 
@@ -73,17 +77,51 @@ def smoothing_window(points: int) -> int:
     return max(1, points // 40)
 
 
-def read_events(path: Path) -> Iterator[Event]:
-    """The events of a log; an empty event stands for each line that is not one."""
+def read_events(path: Path, start: int = 0, end: float = math.inf) -> Iterator[Event]:
+    """The events between two bytes of a log; an empty event stands for each line that is not one."""
     try:
         with path.open("rb") as file:
+            file.seek(start)
+            lines: list[bytes] = []
             # Lines end at \n only: a sample may hold any other character that Python would split at.
             for raw in iter(lambda: file.readline(LINE_LIMIT), b""):
-                yield _parse(raw) or _parse(raw[raw.rfind(b'{"event"') :] if raw.count(b'{"event"') > 1 else b"") or {}
+                if start >= end:
+                    break
+                start += len(raw)
+                lines.append(raw)
+                if len(lines) == BLOCK:
+                    yield from _parse_all(lines)
+                    lines = []
+            yield from _parse_all(lines)
     except FileNotFoundError:
         raise NotFoundError("F001", f"no such file: {path}") from None
     except OSError as error:
         raise NotFoundError("F001", f"{path}: cannot be read: {error.strerror or error}") from None
+
+
+def last_line_end(path: Path, size: int) -> int:
+    """The byte after the last whole line within the first `size` bytes of a file."""
+    with path.open("rb") as file:
+        for end in range(size, 0, -TAIL):
+            start = max(0, end - TAIL)
+            file.seek(start)
+            if (found := file.read(end - start).rfind(b"\n")) >= 0:
+                return start + found + 1
+    return 0
+
+
+def _parse_all(lines: Sequence[bytes]) -> list[Event]:
+    """The events of some lines. One call for all of them is twice as fast as one for each; damage needs each."""
+    try:
+        events: list[Event] = json.loads(f"[{b','.join(lines).decode()}]")
+    except (ValueError, RecursionError):
+        events = []
+    if len(events) == len(lines) and all(isinstance(e, dict) and isinstance(e.get("event"), str) for e in events):
+        return events
+    return [
+        _parse(raw) or _parse(raw[raw.rfind(b'{"event"') :] if raw.count(b'{"event"') > 1 else b"") or {}
+        for raw in lines
+    ]
 
 
 def _parse(raw: bytes) -> Event | None:
@@ -109,6 +147,40 @@ class EventLog:
         """Seconds from the first to the last event of each session, summed."""
         self.first_time: float | None = None
         self.last_time: float | None = None
+
+    def add_all(self, events: Iterable[Event]) -> None:
+        """Add events in their order, steps in blocks: a log may have a million of them."""
+        steps: list[Event] = []
+        for event in events:
+            if event.get("event") == "step":
+                steps.append(event)
+            if steps and (steps[-1] is not event or len(steps) == BLOCK):
+                self._add_steps(steps)
+                steps = []
+            if event.get("event") != "step":
+                self.add(event)
+        self._add_steps(steps)
+
+    def _add_steps(self, events: Sequence[Event]) -> None:
+        """Add steps at once if they follow each other and all of their values are numbers; else one by one."""
+        found = {name: [event.get(name, math.nan) for event in events] for name in (*COLUMNS, "time")}
+        plain = all(set(map(type, values)) <= {int, float} for values in found.values())
+        steps, times, seen = found["step"], found.pop("time"), self._columns["step"]
+        try:
+            follow = plain and set(map(type, steps)) == {int} and all(a < b for a, b in pairwise([-1, *steps, 2**53]))
+            if not follow or (seen and steps[0] <= seen[-1]) or not math.isfinite(sum(times)):
+                raise OverflowError
+            columns = {name: array("d", values) for name, values in found.items()}
+        except OverflowError:  # a whole number may be too large for a float
+            for event in events:
+                self.add(event)
+            return
+        for name, column in columns.items():
+            self._columns[name].extend(column)
+        self.lines += len(events)
+        self._clock(times[0], new_session=False)
+        self.wall += sum(max(0.0, after - before) for before, after in pairwise(times))
+        self.last_time = times[-1]
 
     def add(self, event: Event) -> None:
         kind, step = event.get("event"), as_count(event.get("step"))

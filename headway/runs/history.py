@@ -21,6 +21,8 @@ from headway.tasks.recipe import Recipe, current_settings
 
 Status = Literal["running", "finished", "stopped", "diverged", "broken"]
 
+LOG = "log.jsonl"
+"""The log in a run's folder `run`."""
 EVALUATION_LIMIT = 4_000_000
 """Bytes of run/evaluation.json."""
 
@@ -109,15 +111,14 @@ class History:
         return [event for event in self.events if event["event"] in SESSION_STARTS]
 
 
-def read_run(folder: Path) -> History:
-    """Read a run's recipe and log."""
+def read_run(folder: Path, log: EventLog | None = None, start: int = 0, end: float = math.inf) -> History:
+    """Read a run's recipe and log. A `log` that was read before gets the events between two bytes."""
     if not (folder / "run").is_dir():
         raise NotFoundError("F001", f"{show(folder)} is not a run: it has no folder `run`", "headway runs lists them")
-    problem, recipe, log = "", {}, EventLog()
+    problem, recipe, log = "", {}, log or EventLog()
     try:
         recipe = current_settings(read_toml(folder / "run" / "recipe.toml")[0], note=False)
-        for event in read_events(folder / "run" / "log.jsonl"):
-            log.add(event)
+        log.add_all(read_events(folder / "run" / LOG, start, end))
         if log.lines == log.bad_lines:
             problem = "run/log.jsonl has no event"
     except HeadwayError as error:
@@ -133,9 +134,9 @@ def read_run(folder: Path) -> History:
         problem=problem,
         recipe=recipe,
         steps=columns,
-        evals=log.evals,
-        samples=log.samples,
-        events=log.events,
+        evals=list(log.evals),
+        samples=list(log.samples),
+        events=list(log.events),
         facts=_facts(folder, log, columns),
     )
 

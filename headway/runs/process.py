@@ -1,9 +1,10 @@
-"""A command of headway in a process of its own, and how it ended. No torch here."""
+"""A command of headway in a process of its own, how it ended, and how it is stopped. No torch here."""
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+
+from headway.errors import ConfigError, HeadwayError
+from headway.hub.run_names import LOCK, is_running
+from headway.jsonfile import read_json, show
 
 EXIT_FILE = "HEADWAY_EXIT_FILE"
 """The file in which a process leaves its exit code and, below it, its error."""
@@ -53,6 +58,27 @@ def run_command(words: Sequence[str]) -> Ended:
             output, _ = child.communicate()
         told = left.read_text(encoding="utf-8") if left.exists() else ""
     return Ended(child.returncode, told.partition("\n")[2].strip(), output, received[0] if received else 0)
+
+
+def stop_trainer(folder: Path) -> None:
+    """Ask the process that trains in a folder to save and end, as Ctrl-C does. It says in the run's lock who it is."""
+    if not is_running(folder):
+        raise ConfigError("C030", f"{show(folder.name)} is not training", "reload: it may have ended by itself")
+    try:
+        owner = read_json(folder / "run" / LOCK)
+        pid, host = int(owner["pid"]), str(owner["host"])
+        if pid < 2:  # 0 and below mean many processes
+            raise ValueError(pid)
+    except (HeadwayError, KeyError, TypeError, ValueError):
+        raise ConfigError("C030", f"{show(folder.name)}: its lock names no process", "try again in a moment") from None
+    if host != socket.gethostname():
+        what = f"{show(folder.name)} is trained on another machine, {show(host)}"
+        raise ConfigError("C030", what, f"stop process {pid} there: kill -INT {pid}")
+    try:
+        os.kill(pid, signal.SIGINT)
+    except (ProcessLookupError, PermissionError, OverflowError) as error:
+        what = f"{show(folder.name)}: process {pid} cannot be stopped: {error}"
+        raise ConfigError("C030", what, "stop it where it was started") from None
 
 
 @contextmanager

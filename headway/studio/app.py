@@ -6,8 +6,6 @@ function: FastAPI runs it in a thread. It raises a `HeadwayError` for what a use
 
 from __future__ import annotations
 
-import logging
-import traceback
 from functools import cache
 from pathlib import Path
 
@@ -18,9 +16,9 @@ from starlette.exceptions import HTTPException
 
 from headway.errors import HeadwayError, NotFoundError
 from headway.report.page import script_text, style_text
-from headway.resources import as_headway_error
 from headway.serve.errors import ApiError
 from headway.studio.context import Studio
+from headway.studio.errors import described
 from headway.studio.guard import Guard
 from headway.studio.routes import compare, data, learn, new, playground, run, runs, tokens, xray
 from headway.version import __version__
@@ -29,9 +27,10 @@ FILES = Path(__file__).with_name("files")
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 SHARED = {"chart.js": script_text, "chart.css": style_text}
 """The charts, which reports hold too."""
-STATUS = {3: 400, 4: 400, 5: 404, 6: 502, 7: 507, 8: 409, 9: 409}
-"""Exit code of an error → HTTP status."""
-ROUTERS = tuple(page.router for page in (runs, run, compare, new, data, playground, xray, tokens, learn))
+ROUTERS = (
+    *(runs.router, run.router, compare.router, new.router, data.router),
+    *(playground.router, xray.router, tokens.router, learn.router),
+)
 """One for each page."""
 
 
@@ -81,18 +80,5 @@ def _read(name: str) -> bytes | None:
 
 async def _failed(request: Request, error: Exception) -> Response:
     """Any error in the shape that the page shows: code, message, what to do."""
-    found = as_headway_error(error) or error
-    status, code, message, hint = 500, "B000", "the studio failed on this request; its terminal shows why", ""
-    if isinstance(found, HeadwayError):
-        status, code, message, hint = STATUS.get(found.exit_code, 500), found.code, found.message, found.hint
-    elif isinstance(found, ApiError):
-        status, code, message = found.status, found.code, found.message
-    elif isinstance(found, RequestValidationError):
-        first = found.errors()[0]
-        place = ".".join(str(part) for part in first["loc"][1:])
-        status, code, message = 400, "C002", f"{place}: {first['msg']}" if place else str(first["msg"])
-    elif isinstance(found, HTTPException):
-        status, code, message = found.status_code, "F001", str(found.detail)
-    else:
-        logging.getLogger("headway").error("%s", "".join(traceback.format_exception(error)))
-    return JSONResponse({"error": {"code": code, "message": message, "hint": hint}}, status)
+    status, facts = described(error)
+    return JSONResponse({"error": facts}, status)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from headway.errors import NotFoundError
 from headway.jsonfile import show
+from headway.runs.live import LiveRuns
 from headway.studio.jobs import Jobs
 from headway.studio.token import sign
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 
 MODELS = 2
 """Models kept in memory at a time: two can be put side by side."""
+NAME = 255
+"""Bytes of a name that file systems allow."""
 
 
 class Studio:
@@ -26,22 +29,22 @@ class Studio:
         self.runs, self.token, self.state = runs, token, state
         self.jobs = Jobs(state)
         self.models = Models(runs)
+        self.histories = LiveRuns()
 
     def run_folder(self, name: str) -> Path:
-        """The folder of a run by its full name; nothing outside the folder of runs can be named."""
+        """The folder of a run by its name; a run of a comparison is COMPARISON/RUN. Nothing outside can be named."""
+        first, _, second = name.partition("/")
         folder = self.runs / name
-        if (
-            not name
-            or name.startswith(".")
-            or "/" in name
-            or "\\" in name
-            or "\0" in name
-            or not (folder / "run").is_dir()
-        ):
-            raise NotFoundError(
-                "F001", f"there is no run {show(name)}", "it may have been deleted: reload the list of runs"
-            )
+        if not is_plain(first) or ("/" in name and not is_plain(second)) or not (folder / "run").is_dir():
+            hint = "it may have been deleted: reload the list of runs"
+            raise NotFoundError("F001", f"there is no run {show(name)}", hint)
         return folder
+
+    def comparison_folder(self, name: str) -> Path:
+        """The folder of a comparison by its name."""
+        if not is_plain(name) or not (self.runs / name).is_dir():
+            raise NotFoundError("F001", f"there is no comparison {show(name)}", "it may have been deleted")
+        return self.runs / name
 
     def link(self, path: str) -> str:
         """A link under /api that a browser can open by itself: a picture, a report, a download."""
@@ -49,6 +52,11 @@ class Studio:
 
     def close(self) -> None:
         self.jobs.close()
+
+
+def is_plain(name: str) -> bool:
+    """Whether a name is one of a file or folder, and leads nowhere else."""
+    return 0 < len(name.encode(errors="replace")) <= NAME and name[0] != "." and not set(name) & set("/\\\0")
 
 
 class Models:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headway.tasks.training import Training
 
 Json = dict[str, Any]
-Kind = Literal["text", "image", "sound", "table", "graph", "class"]
+Kind = Literal["text", "image", "sound", "table", "graph", "story", "class"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,8 +114,8 @@ class Task(ABC):
     made_up_sizes: ClassVar[Mapping[str, Any]] = {}
     """Settings of the starter that fit only what it makes up → their values for data of the user."""
     options: ClassVar[frozenset[str]] = frozenset()
-    """Options of `headway run` that the task takes: top, n_best, beam, align, score, context, nearest, labels, rollout,
-    class, grid, steps, guidance, seed, language, words, format, horizon, plot."""
+    """Options of `headway run` that the task takes: top, n_best, beam, align, score, context, story, nearest, labels,
+    rollout, class, grid, steps, guidance, seed, language, words, format, horizon, plot."""
     formats: ClassVar[Mapping[str, Callable[[Mapping[str, Any]], str]]] = {}
     """Ways to write a result that `headway run --format` and the server offer: name → a function of its dictionary."""
     second: ClassVar[str] = ""

@@ -254,10 +254,17 @@ def _check_base(over: Mapping[str, Any], merged: Mapping[str, Any]) -> None:
         if type(model.get("freeze")) is int and model["freeze"] > 0:
             raise ConfigError("C004", f"model.freeze = {model['freeze']} needs a pretrained model: set model.from")
         return
-    decided = [f"model.{name}" for name in model if name not in CHOSEN] + [f"data.{n}" for n in TOKENS if n in data]
+    keys = (f"{section}.{name}" for section, values in (("model", model), ("data", data)) for name in values)
+    decided = [key for key in keys if is_of_new_model(key)]
     if decided:
         whose = "vocabulary" if decided[0].startswith("data.") else "shape"
         raise ConfigError("C004", f"{decided[0]} is for a new model: {base} has a {whose} of its own (model.from)")
+
+
+def is_of_new_model(key: str) -> bool:
+    """Whether a setting is for a new model alone: a pretrained one has a shape and a vocabulary of its own."""
+    section, _, name = key.rpartition(".")
+    return (section == "model" and name not in CHOSEN) or (section == "data" and name in TOKENS)
 
 
 def _wrong(data: Mapping[str, Any]) -> bool:

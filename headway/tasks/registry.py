@@ -38,6 +38,7 @@ BUILT_IN = {
     "dynamics": "headway.tasks.dynamics.task:Dynamics",
     "graph": "headway.tasks.graph.task:GraphTask",
     "word2vec": "headway.tasks.word2vec.task:WordVectorsTask",
+    "memory": "headway.tasks.memory.task:Memory",
 }
 """In this order a model without a recipe is asked what it can do: the first task that fits is what it is for."""
 

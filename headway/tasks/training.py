@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -116,6 +116,13 @@ class Training(ABC):
         Where `carry` has tensors, they follow those of the batch, and the function returns (loss, the next carry).
         """
 
+    def wanted(self, batch: Batch) -> Tensor | None:
+        """(B, T) The token or label that the loss wants at each token that is read last, IGNORE where it wants none.
+
+        None where the loss is not about tokens one by one. People see by it which tokens count.
+        """
+        return None
+
     def carry(self, model: Model) -> tuple[Tensor, ...]:
         """What a batch hands to the next one, as it is before the first: the state of a recurrent network, rows first.
 
@@ -136,6 +143,10 @@ class Training(ABC):
 
     def after_step(self, model: Model, share: float, world: ProcessGroup) -> None:
         """Change weights that no gradient changes, such as a teacher's; `share` of the budget is spent."""
+        return
+
+    def after_evaluation(self, model: Model, metrics: Mapping[str, float]) -> None:
+        """Change how a model is trained from here on, by its metrics on the validation data."""
         return
 
     @abstractmethod

@@ -72,12 +72,17 @@ def _start_from_vectors(recipe: Recipe, model: Model, tokenizer: Tokenizer | Non
     note(f"{path} has vectors for {share:.0%} of the vocabulary")
 
 
+def base_config(recipe: Recipe) -> AnyConfig | None:
+    """The config of model.from; None for a new model, and for an adapter, whose base only loading can tell."""
+    base = resolve(recipe.model.from_) if recipe.model.from_ else None
+    return None if base is None or is_adapter(base) else open_folder(base).config
+
+
 def meta_model(recipe: Recipe, task: Training) -> Model | None:
     """The model that `build_model` will make, without memory for its weights; None if only loading can tell."""
-    base = resolve(recipe.model.from_) if recipe.model.from_ else None
-    if base is not None and is_adapter(base):
+    known = base_config(recipe)
+    if recipe.model.from_ and known is None:
         return None
-    known = None if base is None else open_folder(base).config
     if known is not None and known.quantization != "none":  # `build_model` refuses it
         return None
     config = task.config(known)

@@ -102,13 +102,17 @@ def _activations(recipe: Recipe, model: nn.Module, batch: Batch, size: int) -> i
 
 def check_first_step(
     recipe: Recipe, model: nn.Module, batch: Callable[[Index], Batch], plan: BatchSampler, world: World
-) -> None:
-    """Refuse a run whose first step does not fit into this process's memory; the model is on the meta device."""
+) -> Footprint:
+    """The footprint of a run; refused if its first step does not fit into this process's memory.
+
+    The model is on the meta device.
+    """
     samples = plan.samples(0)
     part = shard(shard(samples, world.size)[world.rank], recipe.train.accumulate)[0]
     first = batch(part if len(part) else samples[:1])
     need = footprint(recipe, model, first, uses_bfloat16(recipe.train, world.device))
     check_memory(need, recipe, world.device, world.size)
+    return need
 
 
 def check_memory(need: Footprint, recipe: Recipe, device: torch.device, processes: int) -> None:

@@ -107,12 +107,12 @@ class Loop:
                     self.stop_signal = self.stop_signal or self.received_signal
                 last = self.budget_spent >= 1
                 if now.step % config.eval_every == 0 or last:
-                    self._evaluate(report)
+                    self.task.after_evaluation(self.model, self._evaluate(report))
                 if now.step % config.sample_every == 0 or last:
                     report("sample", step=now.step, **sample())
                 if now.step % config.save_every == 0 or last or self.stop_signal or self.out_of_patience:
                     save()
-                    report("save", step=now.step)
+                    report("save", step=now.step, memory=peak_memory(self.world.device))
         if self.budget_spent >= 1 or self.out_of_patience:
             self.stop_signal = 0  # it came with the last step: the run has finished
         if self.best is not None and not self.stop_signal:
@@ -219,7 +219,7 @@ class Loop:
             report("spike", step=now.step, loss=loss, usual=loss_ema.loss)
         now.loss_ema = list(loss_ema.updated(loss))
 
-    def _evaluate(self, report: Report) -> None:
+    def _evaluate(self, report: Report) -> dict[str, float]:
         now, metric = self.progress, self.task.primary_metric
         with self.ema.swapped_in() if self.ema else nullcontext():
             with self.compute.precision():
@@ -229,11 +229,12 @@ class Loop:
             value, loss = result[metric], result["valid"]
             if not self._is_better(value, loss):
                 now.evals_since_best += 1
-                return
+                return result
             now.best, now.best_loss, now.best_step, now.evals_since_best = value, loss, now.step, 0
             if self.best is not None:
                 self.best.store()
                 report("best", step=now.step, **{metric: value})
+        return result
 
     def _is_better(self, value: float, loss: float) -> bool:
         now, sign = self.progress, -1 if self.task.higher_is_better else 1

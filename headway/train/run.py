@@ -16,6 +16,7 @@ import torch
 
 from headway.baselines.recurrent import CELLS
 from headway.config.toml import to_toml
+from headway.data.batching.batch_sampler import BatchSampler
 from headway.data.datasets.parallel import split_pair_spec
 from headway.data.files.digest import hash_once
 from headway.data.files.lines import read_as
@@ -32,7 +33,7 @@ from headway.train import provenance
 from headway.train.build import base_tokenizer, build_model, meta_model
 from headway.train.checkpoint import RunLock, load, save, snapshot_copy
 from headway.train.distributed import World, init_distributed, shard
-from headway.train.footprint import check_disk, check_first_step, footprint, memory_advice
+from headway.train.footprint import Footprint, check_disk, check_first_step, footprint, memory_advice
 from headway.train.log.cost import model_flops_per_token, peak_memory, utilisation
 from headway.train.log.events import Log
 from headway.train.log.sinks import open_sinks
@@ -173,12 +174,12 @@ def _forget_tokenizer(folder: Path) -> None:
 def _assemble(folder: Path, recipe: Recipe, world: World, resumed: Resumed | None = None) -> Run:
     """Make the run. Rank 0 also records what it is made from, and compares that with a resumed run's record."""
     if not world.first:
-        return _make(folder, recipe, world)  # ends with rank 0 if that fails
+        return make(folder, recipe, world)  # ends with rank 0 if that fails
     notes = provenance.check_recipe(recipe, resumed) if resumed else []
     with hash_once():  # tasks hash their data as well
         stamp, data = provenance.data_stamp(recipe), provenance.data_record(recipe)
         notes += provenance.check_data(recipe, data, resumed) if resumed else []
-        run = _make(folder, recipe, world)
+        run = make(folder, recipe, world)
     if provenance.data_stamp(recipe) != stamp:
         raise DataError("D020", "a data file changed while it was being read", "start again when it is complete")
     place = provenance.record_place(world.device, world.size, run.loop.compute.bfloat16)
@@ -188,17 +189,34 @@ def _assemble(folder: Path, recipe: Recipe, world: World, resumed: Resumed | Non
     return run
 
 
-def _make(folder: Path, recipe: Recipe, world: World) -> Run:
-    """Task, model, optimizer and loop of a recipe."""
-    settings = recipe.train
+@dataclass(frozen=True)
+class Prepared:
+    """A recipe with its data read, before there is a model."""
+
+    task: Training
+    plan: BatchSampler
+    planned: Model | None
+    """The model without memory for its weights; None if only loading can tell."""
+    footprint: Footprint | None
+
+
+def prepare(folder: Path, recipe: Recipe, world: World) -> Prepared:
+    """Read the data of a recipe, and refuse it if its first step would not fit into memory."""
     tokenizer = base_tokenizer(recipe)
     with read_as(recipe.data.encoding):
         task = make_training(TaskContext(recipe, folder / "run" / "tokenizer", tokenizer, world.rank_zero_first))
         world.rank_zero_first(lambda: write_side_files(folder / "run", task.model_files))
         world.rank_zero_first(lambda: task.test_part)  # finds mistakes in the test data before training, not after
     plan = task.plan(batch_size(recipe))
-    if (planned := meta_model(recipe, task)) is not None:
-        check_first_step(recipe, planned, task.batch, plan, world)
+    planned = meta_model(recipe, task)
+    need = None if planned is None else check_first_step(recipe, planned, task.batch, plan, world)
+    return Prepared(task, plan, planned, need)
+
+
+def make(folder: Path, recipe: Recipe, world: World, prepared: Prepared | None = None) -> Run:
+    """Task, model, optimizer and loop of a recipe."""
+    prepared = prepared or prepare(folder, recipe, world)
+    settings, task, plan = recipe.train, prepared.task, prepared.plan
     torch.manual_seed(recipe.seed)
     model = build_model(recipe, task, world.device)
     task.initialise(model)
@@ -300,15 +318,14 @@ def _train(run: Run, report: Report) -> None:
 
 def _start_facts(run: Run) -> dict[str, Any]:
     """The facts of the `start` event."""
-    world, parameters = run.loop.world, list(run.model.parameters())
-    trained = [parameter.numel() for parameter in parameters if parameter.requires_grad]
-    count = run.model.parameter_count()
+    world = run.loop.world
+    count, trained = parameters_of(run.task, run.model)
     return {
         "step": run.loop.progress.step,
         "words": list(run.words),
         "max_length": run.model.config.max_length,
         "parameters": count,
-        "trained": count if len(trained) == len(parameters) or not run.task.by_gradient else sum(trained),
+        "trained": trained,
         "folder": str(run.folder),
         "device": torch.cuda.get_device_name(world.device) if world.device.type == "cuda" else platform.machine(),
         "world": world.size,
@@ -318,6 +335,13 @@ def _start_facts(run: Run) -> dict[str, Any]:
         "goal": run.task.primary_metric,
         "rising": run.task.higher_is_better,
     }
+
+
+def parameters_of(task: Training, model: Model) -> tuple[int, int]:
+    """The parameters of a model, and how many of them training changes."""
+    every, count = list(model.parameters()), model.parameter_count()
+    trained = [parameter.numel() for parameter in every if parameter.requires_grad]
+    return count, count if len(trained) == len(every) or not task.by_gradient else sum(trained)
 
 
 def _train_with_rewinds(run: Run, report: Report, save_checkpoint: Callable[[], None]) -> None:

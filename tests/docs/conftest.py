@@ -23,6 +23,7 @@ from headway.data.synthetic.pictures import make_pictures
 from headway.data.synthetic.series import make_table
 from headway.data.synthetic.sounds import syllables, tones
 from headway.data.synthetic.systems import SYSTEMS, simulate
+from headway.data.synthetic.texts.errands import make_errands
 from headway.hub.vectors.file import write_vectors
 from headway.tasks import registry
 from tests.tasks.transcribe.conftest import make_folder as make_whisper
@@ -40,7 +41,7 @@ TASKS = {
     "embed": "embed", "images": "images", "dino": "dino", "diffusion": "diffusion", "contrastive": "contrastive",
     "caption": "caption", "seq2seq": "translate", "task": "parity", "audio_classification": "audio_classification",
     "transcribe": "transcribe", "fusion": "fusion", "forecast": "forecast", "dynamics": "dynamics", "graph": "graph",
-    "word2vec": "word2vec",
+    "word2vec": "word2vec", "memory": "memory",
 }  # fmt: skip
 """Page → the recipe whose run is `last` there; `lm` on other pages."""
 NAMED = "classify", "tag", "answer", "translate", "images", "diffusion", "transcribe", "forecast", "graph"
@@ -199,6 +200,7 @@ def write_files(folder: Path) -> None:
     write_tables(folder)
     write_graphs(folder)
     write_words(folder)
+    write_stories(folder)
     (folder / "recording.raw").write_bytes(bytes(range(256)) * 20)
     for name in ("zeros", "counts"):
         (folder / "files" / name).mkdir(parents=True)
@@ -297,6 +299,23 @@ def write_words(folder: Path) -> None:
     (folder / "questions-words.txt").write_text(": plural\nfunction functions class classes\n")
     vectors = np.eye(3, 100, dtype=np.float32)
     write_vectors(folder / "vectors.bin", ["the", "paris", "dog"], vectors, binary=True)
+
+
+def write_stories(folder: Path) -> None:
+    """Stories with questions: bAbI's files, and rows."""
+    stories = make_errands(20)
+    rows = [{"story": story.told, "question": story.question, "answer": story.label} for story in stories]
+    for name in ("stories", "asked"):
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    told = "".join(
+        f"1 {name} went to the garden.\n2 Boris left.\n3 Where is {name}?\tgarden\t1\n4 Who left?\tBoris\t2\n"
+        for name in ("Anna", "Clara", "David", "Emma")
+    )
+    for name in ("qa1_one", "qa2_two"):
+        for part in ("train", "test"):
+            path = folder / "babi" / "en" / f"{name}_{part}.txt"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(told)
 
 
 class Workspace:

@@ -10,9 +10,10 @@ import pytest
 
 from headway.config.model import ModelConfig, StackConfig
 from headway.errors import ConfigError
-from headway.hub.family import read_config
+from headway.hub.family import read_config, relative_of
 from headway.hub.tables import FAMILIES
 from tests.hub.conftest import defaults
+from tests.hub.published_decoders import DECODERS
 
 HEADED = [(kind, architecture) for kind, family in FAMILIES.items() for architecture in family.heads]
 
@@ -78,7 +79,7 @@ LLAMA3 = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", ["llama", "gemma"])
+@pytest.mark.parametrize("kind", ["llama", "gemma", "qwen2", "qwen3_moe", "granite", "olmo2", "starcoder2"])
 @pytest.mark.parametrize(
     "theirs",
     [
@@ -166,7 +167,22 @@ def test_a_size_in_two_numbers(kind: str, field: str) -> None:
     ],
 )
 def test_a_part_that_would_change_the_model(kind: str, field: str, value: Any) -> None:
-    assert field in refused(kind, {field: value}, "C022" if field == "quantization_config" else "C021")
+    known = field == "quantization_config" or field in FAMILIES[kind].unused  # which its table reads
+    assert field in refused(kind, {field: value}, "C022" if known else "C021")
+
+
+@pytest.mark.parametrize("like", ["Qwen/Qwen3-8B", "google/gemma-2-2b", "EleutherAI/pythia-70m", "facebook/opt-125m"])
+def test_the_relative_of_an_unknown_family_knows_most_of_its_fields(like: str) -> None:
+    theirs = DECODERS[like] | {"model_type": "novel"}
+    found = relative_of(theirs, FAMILIES)
+    assert f"most like those of {DECODERS[like]['model_type']}: docs/extend/family.md" in found
+    assert "which does not know 'swirl_factor'" in relative_of({**theirs, "swirl_factor": 2.5}, FAMILIES)
+    assert "most like" not in relative_of({"model_type": "novel", "swirl_factor": 2.5}, FAMILIES)
+
+
+FIELD = {"num_experts_per_tok": "top_k", "num_hidden_layers": "layers", "rope_scaling": "longrope"}
+"""How a message names a field, if not by its own name."""
+FIELD |= {"mlp_only_layers": "experts"}
 
 
 @pytest.mark.parametrize(
@@ -187,8 +203,31 @@ def test_a_part_that_would_change_the_model(kind: str, field: str, value: Any) -
         ("vit", {"pooler_output_size": 96}, "C022"),
         ("t5", {"dense_act_fn": "mish"}, "C022"),
         ("llama", {"rope_interleaved": True}, "C021"),
+        ("qwen2", {"max_window_layers": "all"}, "C002"),
+        ("qwen2", {"use_sliding_window": "yes"}, "C002"),
+        ("qwen2", {"layer_types": ["linear_attention"] * 32}, "C022"),
+        ("qwen3_moe", {"mlp_only_layers": list(range(24))}, "C022"),
+        ("qwen3_moe", {"decoder_sparse_step": 0}, "C003"),
+        ("qwen3_moe", {"num_experts_per_tok": 129}, "C003"),
+        ("phi3", {"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [4.0]}}, "C022"),
+        ("gemma2", {"use_bidirectional_attention": True}, "C022"),
+        ("gemma2", {"query_pre_attn_scalar": 0}, "C003"),
+        ("gemma2", {"num_hidden_layers": "many"}, "C003"),
+        ("gemma3_text", {"attn_logit_softcapping": 50.0}, "C022"),
+        ("gemma3_text", {"sliding_window_pattern": 0}, "C003"),
+        ("granite", {"logits_scaling": 0}, "C003"),
+        ("smollm3", {"no_rope_layers": [1, 0]}, "C003"),
+        ("smollm3", {"no_rope_layer_interval": 0}, "C003"),
+        ("stablelm", {"qk_layernorm": True}, "C022"),
+        ("cohere", {"use_qk_norm": True}, "C022"),
+        ("falcon", {"alibi": True}, "C022"),
+        ("falcon", {"num_ln_in_parallel_attn": 2}, "C022"),
+        ("falcon", {"new_decoder_architecture": True, "parallel_attn": False}, "C022"),
+        ("bloom", {"apply_residual_connection_post_layernorm": True}, "C022"),
+        ("opt", {"layer_norm_elementwise_affine": False}, "C022"),
+        ("opt", {"architectures": ["OPTModel"], "word_embed_proj_dim": 512}, "C022"),
     ],
 )
 def test_a_switch_headway_does_not_have(kind: str, theirs: dict[str, Any], code: str) -> None:
     message = refused(kind, theirs, code)
-    assert next(reversed(theirs)) in message
+    assert FIELD.get(key := next(reversed(theirs)), key) in message

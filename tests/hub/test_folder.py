@@ -194,6 +194,12 @@ def test_an_unknown_model_type(folder: Make, kind: Any, part: str) -> None:
     assert part in refused(folder(model_type=kind), "C020")
 
 
+def test_an_unknown_family_is_compared_with_those_that_headway_knows(folder: Make) -> None:
+    path = folder("llama", model_type="novel", rope_theta=5e5, qk_norm_kind="head")
+    with pytest.raises(ConfigError, match=r"most like those of \w+, which does not know 'qk_norm_kind': docs/extend"):
+        load_model(path)
+
+
 @pytest.mark.parametrize("value", [1, 0.5, True, "x", [0], {"a": None}, "y" * 5000, list(range(999))])
 def test_an_unknown_field_with_a_value(folder: Make, value: Any) -> None:
     assert "unknown field 'n_lair'" in refused(folder(n_lair=value), "C021")

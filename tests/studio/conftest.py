@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,19 @@ class RunningStudio:
     @property
     def address(self) -> str:
         """What a person opens."""
-        return f"{self.url}/?token={TOKEN}"
+        return self.at("/")
+
+    def at(self, path: str) -> str:
+        """The address of a page."""
+        return f"{self.url}{path}{'&' if '?' in path else '?'}token={TOKEN}"
+
+
+def until(told: Callable[[], object], seconds: float = 20) -> None:
+    """Wait for something to come true."""
+    end = time.monotonic() + seconds
+    while not told():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
 
 
 def run_studio(runs: Path, state: Path) -> Iterator[RunningStudio]:

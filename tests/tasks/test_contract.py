@@ -61,6 +61,7 @@ MORE = {
     "forecast": ("forecast.look_back=24", "forecast.horizon=8", "forecast.patch=8", "forecast.stride=4"),
     "dynamics": ("dynamics.look_back=4", "dynamics.trajectories=8", "dynamics.length=24", "dynamics.horizon=8"),
     "graph": ("graph.positions=4",),
+    "memory": ("memory.linear_start=0.9", "train.clip=1"),
     "word2vec": ("word2vec.threads=1",),
     "dino": ("dino.outputs=16", "dino.hidden=16", "dino.bottleneck=8"),
 }
@@ -72,6 +73,11 @@ INPUTS: dict[str, list[Any]] = {
     "dynamics": [{"input": "1 2 20"}, {"input": "1 2 20; 2 3 21"}, {"input": "drawn:7"}],
     "forecast": [{"input": " ".join(str((i * k) % 7 + i / 10) for i in range(24 + k))} for k in (1, 2, 3)],
     "graph": [{"input": "a:marked b c:marked a-b b-c"}, {"input": '{"nodes": ["", "marked"], "edges": []}'}],
+    "memory": [
+        {"input": "Anna took the milk. Anna went to the garden. Where is the milk?"},
+        {"input": "Boris walked to the office. Where is Boris?"},
+        {"input": "Anna took the lamp. Is Anna in the cellar?"},
+    ],
     "word2vec": [{"input": "function"}, {"input": "class - object + type"}, {"input": "the statement"}],
 }
 """Task → inputs for it; other tasks take any text."""
@@ -84,6 +90,14 @@ TRAINING: dict[str, list[Any]] = {
     "seq2seq": [{"source": "a dog runs", "target": "ein hund rennt"}] * 2,
     "parity": [{"numbers": [1, 2], "label": "odd"}] * 2,
     "diffusion": [{"image": "0.png", "label": "circle"}, {"image": "1.png", "label": "ring"}],
+    "memory": [
+        {"story": "Anna went to the garden.", "question": "Where is Anna?", "answer": "garden"},
+        {
+            "story": ["Anna took the milk.", "Anna went to the hallway."],
+            "question": "Where is Anna?",
+            "answer": "hallway",
+        },
+    ],
     "graph": [{"nodes": ["marked", "marked"], "edges": [[0, 1]], "label": "1 step"}, {"nodes": 2, "label": "no path"}],
 }
 """Task → rows that it is trained on."""
@@ -316,7 +330,7 @@ def test_bad_rows_are_named(trained: Trained, tmp_path: Path, capfd: pytest.Capt
     takes = trained.task.takes
     good, field = trained.inputs()[0], {"table": "numbers"}.get(takes, "text" if takes == "text" else takes)
     field = "input" if takes in FILES and len(kinds_of(trained.task)) > 1 else field
-    own = {"answer": "question", "forecast": "values", "dynamics": "values"}
+    own = {"answer": "question", "forecast": "values", "dynamics": "values", "memory": "input"}
     names = {"input": own.get(trained.task.name, field), "context": "context"}
     rows = [{names[key]: value for key, value in good.items()}] * 2
     path = tmp_path / "rows.jsonl"

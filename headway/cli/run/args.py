@@ -54,6 +54,7 @@ class RunArgs:
     file: str = ""
     out: str = ""
     context: str = ""
+    story: str = ""
     near: str = ""
     index: str = ""
     align: bool = False
@@ -132,7 +133,13 @@ class RunArgs:
         """Refuse what a model that generates does not accept."""
         if self.file:
             _refuse_together("file", self._sampling_options())
-        refused = {"context": self.context, "json": self.json and not self.file, "align": self.align, **self.drawing}
+        refused = {
+            "context": self.context,
+            "story": self.story,
+            "json": self.json and not self.file,
+            "align": self.align,
+            **self.drawing,
+        }
         refused |= {"out": self._draws, "rollout": self.rollout, "attention": self.attention}
         refused |= self.hearing | self.series
         for name, given in refused.items():

@@ -39,6 +39,7 @@ BLANK = re.compile(r"\[MASK\]|<mask>|_{3,}")
         'headway run sentiment "a dull film"',
         'headway run bert "I [MASK] across the river to get to the other [MASK]."',
         'headway run squad --context story.txt "Who lived there?"',
+        'headway run babi --story story.txt "Where is the milk?"',
         'headway run minilm --nearest notes.txt "how to cook rice"',
         'headway run minilm --nearest notes.jsonl --index notes.index "how to cook rice"',
         "headway run sentiment --file reviews.csv data.text=body > labels.jsonl",
@@ -89,6 +90,9 @@ def run(
         ),
     ] = "",
     context: Annotated[str, typer.Option(help="the text to find answers in, or its file", metavar="TEXT|FILE")] = "",
+    story: Annotated[
+        str, typer.Option(help="the story that questions are about, or its file", metavar="TEXT|FILE")
+    ] = "",
     near: Annotated[str, typer.Option("--nearest", help="texts to search by meaning", metavar="FILE")] = "",
     index: Annotated[
         str, typer.Option(help="keep the vectors of --nearest in this file, so that the next search is quick")
@@ -131,9 +135,9 @@ def run(
     run_args = RunArgs(
         args=tuple(args or ()), tokens=tokens, seed=seed, beam=beam, score=score, chat=chat, draft=draft, regex=regex,
         schema=read_schema(schema), colour=colour, trace=trace, trace_file=trace_file, file=file, out=out,
-        context=context, near=near, index=index, align=align, labels=labels, grid=grid, steps=steps,
-        guidance=guidance, horizon=horizon, plot=plot, rollout=rollout, attention=attention, language=language,
-        words=words, format=format_, json=json_,
+        context=context, story=story, near=near, index=index, align=align, labels=labels, grid=grid,
+        steps=steps, guidance=guidance, horizon=horizon, plot=plot, rollout=rollout, attention=attention,
+        language=language, words=words, format=format_, json=json_,
     )  # fmt: skip
     run_args.check()
     say = progress_printer(quiet)

@@ -60,6 +60,7 @@ def _check(session: _Session) -> None:
     for name, value, fits in (
         ("--score", args.score, "score" in task.options),
         ("--context", args.context, "context" in task.options),
+        ("--story", args.story, "story" in task.options and not args.source),
         ("pair=…", args.pairs, task.second == "pair" and not args.source),
         ("--file", args.file, not args.texts),
         ("--align", args.align, "align" in task.options),
@@ -131,12 +132,14 @@ class _Session:
         """The inputs of the command line."""
         from headway.tasks.inputs import Item
 
-        texts, pairs, context = self.args.texts, self.args.pairs, self.context()
+        texts, pairs, context = self.args.texts, self.args.pairs, self.read_long(self.args.context)
+        story = self.read_long(self.args.story)
         if context is None and "context" in self.task.options:
             raise UsageError("U001", f"{self.task.title} needs a context", f"headway run M {self.task.tries.made_up}")
         found = []
         for number, text in enumerate(texts):
             raw = {"input": text} | ({} if context is None else {"context": context})
+            raw |= {} if story is None else {"story": story}
             raw |= {"pair": pairs[number if len(pairs) > 1 else 0]} if pairs else {}
             try:
                 found.append(Item(self.task.parse(raw), line=number + 1))
@@ -144,11 +147,10 @@ class _Session:
                 raise DataError(error.code, f"text {number + 1}: {error.message}", error.hint) from None
         return found
 
-    def context(self) -> str | None:
-        """The text to find answers in: a file's, or the words themselves if they have spaces and name no file."""
+    def read_long(self, given: str) -> str | None:
+        """The text of --context or --story: a file's, or the words themselves if they have spaces and name no file."""
         from headway.data.files.rows import documents
 
-        given = self.args.context
         if not given:
             return None
         if " " in given.strip() and not os.path.exists(given):
@@ -206,7 +208,10 @@ class _Session:
         if self.task.takes != "text":
             return {}
         named = self.args.settings.get("data")
-        return {"firm": isinstance(named, dict) and bool({"text", "pair"} & named.keys()), "context": self.context()}
+        return {
+            "firm": isinstance(named, dict) and bool({"text", "pair"} & named.keys()),
+            "context": self.read_long(self.args.context),
+        }
 
     def search(self) -> None:
         """The texts of a file that are nearest in meaning."""

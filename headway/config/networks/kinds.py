@@ -8,13 +8,21 @@ from headway.config.model import ModelConfig
 from headway.config.networks.baseline import BaselineConfig
 from headway.config.networks.fusion import FusionConfig
 from headway.config.networks.graph import GraphConfig
+from headway.config.networks.memory import MemoryConfig
 from headway.config.networks.ngram import NGramConfig
 from headway.config.networks.series import SeriesConfig
 from headway.config.networks.towers import TwoTowersConfig
 from headway.config.networks.words import WordVectorsConfig
 
 BesideConfig = (
-    BaselineConfig | NGramConfig | TwoTowersConfig | FusionConfig | SeriesConfig | GraphConfig | WordVectorsConfig
+    BaselineConfig
+    | NGramConfig
+    | TwoTowersConfig
+    | FusionConfig
+    | SeriesConfig
+    | GraphConfig
+    | WordVectorsConfig
+    | MemoryConfig
 )
 """The config of a model beside the single transformer."""
 AnyConfig = ModelConfig | BesideConfig
@@ -28,6 +36,7 @@ MARKS: dict[str, type[BesideConfig]] = {
     "look_back": SeriesConfig,
     "hops": GraphConfig,
     "ngram_rows": WordVectorsConfig,
+    "n_hops": MemoryConfig,
 }
 """A field that only this kind of config has."""
 

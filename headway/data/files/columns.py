@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -109,6 +111,20 @@ TOGETHER: dict[tuple[Role, Role], tuple[tuple[str, str], ...]] = {
 """Two roles → pairs of names that their columns usually have, the likeliest first."""
 
 
+_FOUND: ContextVar[dict[str, Role] | None] = ContextVar("columns", default=None)
+
+
+@contextmanager
+def recorded_columns() -> Iterator[dict[str, Role]]:
+    """Column → role of all columns that are found inside: `headway data` shows what a task takes them for."""
+    found: dict[str, Role] = {}
+    token = _FOUND.set(found)
+    try:
+        yield found
+    finally:
+        _FOUND.reset(token)
+
+
 def find_columns(
     where: Path | str,
     rows: Sequence[Mapping[str, Any]],
@@ -143,6 +159,8 @@ def find_columns(
     missing = [role for role in roles if role not in found and role.otherwise != "none"]
     for _, group in groupby(missing, key=lambda role: role.holds):
         _take_what_is_left(where, rows, roles, list(group), found)
+    if (recorded := _FOUND.get()) is not None:
+        recorded |= {column: role for role, column in found.items()}
     return [found.get(role, "") for role in roles]
 
 

@@ -1,4 +1,4 @@
-"""GGUF files of the Llama family, as llama.cpp writes them: dequantized and loaded like other models."""
+"""GGUF files, as llama.cpp writes them: dequantized and loaded like other models."""
 
 from __future__ import annotations
 
@@ -16,49 +16,25 @@ from headway.config.model import ModelConfig, RopeConfig
 from headway.config.toml import short
 from headway.errors import ConfigError, DamagedError, nearest
 from headway.hub.family import Family, read_config
+from headway.hub.gguf.architectures import ARCHITECTURES, Architecture
 from headway.hub.gguf.file import GGUFFile, StoredTensor, open_file
 from headway.hub.tables import FAMILIES
 from headway.jsonfile import show, unreadable
 from headway.model.positions import rotary_angles
 
-ARCHITECTURE = "LlamaForCausalLM"
-TENSORS = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "output": "lm_head",
-    "attn_norm": "model.layers.{i}.input_layernorm",
-    "attn_q": "model.layers.{i}.self_attn.q_proj",
-    "attn_k": "model.layers.{i}.self_attn.k_proj",
-    "attn_v": "model.layers.{i}.self_attn.v_proj",
-    "attn_output": "model.layers.{i}.self_attn.o_proj",
-    "ffn_norm": "model.layers.{i}.post_attention_layernorm",
-    "ffn_gate": "model.layers.{i}.mlp.gate_proj",
-    "ffn_up": "model.layers.{i}.mlp.up_proj",
-    "ffn_down": "model.layers.{i}.mlp.down_proj",
-}
-"""Names in llama.cpp → names in the Hugging Face layout."""
 NAME = re.compile(r"(?:blk\.(?P<block>\d{1,6})\.)?(?P<part>[a-z_]+)\.(?P<leaf>weight|bias)")
 ROPE_FACTORS = "rope_freqs.weight"
 """Llama 3.1's scaled rotary positions: the file has one divisor per frequency instead of the settings."""
 LLAMA3 = {"low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8192}
 """Settings that all published models with such divisors share; the factor is the largest divisor."""
-FIELDS = {
-    "block_count": "num_hidden_layers",
-    "context_length": "max_position_embeddings",
-    "embedding_length": "hidden_size",
-    "feed_forward_length": "intermediate_size",
-    "attention.head_count": "num_attention_heads",
-    "attention.head_count_kv": "num_key_value_heads",
-    "attention.key_length": "head_dim",
-    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
-    "rope.freq_base": "rope_theta",
-}
-"""Keys of the metadata → fields of config.json."""
 REQUIRED = (
     *("block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count"),
     "attention.layer_norm_rms_epsilon",
 )
-READ_ELSEWHERE = ("attention.value_length", "rope.dimension_count", "rope.scaling.type", "rope.scaling.factor")
+READ_ELSEWHERE = (
+    *("attention.key_length", "attention.value_length", "rope.dimension_count"),
+    *("rope.scaling.type", "rope.scaling.factor"),
+)
 UNUSED = ("vocab_size", "rope.scaling.original_context_length", "rope.scaling.finetuned", "tensor_data_layout")
 PLAIN = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 
@@ -66,10 +42,10 @@ PLAIN = {"F32": "float32", "F16": "float16", "BF16": "bfloat16"}
 class GGUFWeights:
     """The tensors of a GGUF file by their Hugging Face names; each is dequantized when it is read."""
 
-    def __init__(self, file: GGUFFile, heads: Mapping[str, int]) -> None:
-        self._file, self._heads = file, heads
+    def __init__(self, file: GGUFFile, kind: Architecture, heads: Mapping[str, int]) -> None:
+        self._file, self._kind, self._heads = file, kind, heads
         """`heads`: part → number of heads whose rows llama.cpp interleaves."""
-        self._names = {_hf_name(name): name for name in file.tensors if name != ROPE_FACTORS}
+        self._names = {_hf_name(name, kind): name for name in file.tensors if name != ROPE_FACTORS}
         self._mapped: Any = None
         kinds = {tensor.format.name for tensor in file.tensors.values() if len(tensor.shape) == 2}
         self._dtype = PLAIN[kinds.pop()] if len(kinds) == 1 and kinds <= PLAIN.keys() else "float32"
@@ -104,7 +80,12 @@ class GGUFWeights:
         theirs = self._names[name]
         stored, raw = self._file.tensors[theirs], self._raw(theirs)
         match = NAME.fullmatch(theirs)
-        heads = self._heads.get(match["part"]) if match else None
+        part = match["part"] if match else ""
+        if self._kind.raised and part.endswith("norm"):
+            _dequantize(self._file, theirs, raw, lowered := torch.empty(stored.shape))
+            out.copy_(lowered.sub_(1))
+            return
+        heads = self._heads.get(part)
         order = None if heads is None else _halves_from_pairs(stored.shape[0], heads)
         if order is not None and len(stored.shape) > 1:  # rows move while they are small
             raw, order = raw.reshape(stored.shape[0], -1)[order], None
@@ -136,22 +117,26 @@ def gguf_in(place: Path) -> Path | None:
 
 def open_gguf(path: Path) -> tuple[ModelConfig, Family, str, GGUFWeights]:
     """Config, family, architecture and weights of a GGUF file."""
-    file, family = open_file(path), FAMILIES["llama"]
+    file = open_file(path)
     theirs = hf_config(file)
+    name, family = file.metadata["general.architecture"], FAMILIES[theirs["model_type"]]
+    kind, (architecture, *_) = ARCHITECTURES[name], theirs["architectures"]
     config = read_config(family, theirs)  # this also checks the sizes that are used below
     stack = config.decoder
-    assert stack is not None and stack.rope is not None
-    for name in ("attention.value_length", "rope.dimension_count"):
-        if (found := file.metadata.get(f"llama.{name}", stack.head_width)) != stack.head_width:
-            message = f"{show(path)}: llama.{name} = {short(found)}, heads of {stack.head_width}"
+    assert stack is not None
+    for key in ("attention.key_length", "attention.value_length", "rope.dimension_count"):
+        if (found := file.metadata.get(f"{name}.{key}", stack.head_width)) != stack.head_width:
+            message = f"{show(path)}: {name}.{key} = {short(found)}, heads of {stack.head_width}"
             raise ConfigError(
                 "C022", message, "headway needs rotary positions over the whole head, and values as wide as keys"
             )
-    theirs["head_dim"] = stack.head_width
-    if ROPE_FACTORS in file.tensors:
+    if "head_dim" in kind.fields.values():
+        theirs["head_dim"] = stack.head_width
+    if ROPE_FACTORS in file.tensors and stack.rope is not None:
         theirs["rope_scaling"] = _llama3(file, stack.rope.theta, stack.head_width)
     config = read_config(family, theirs)
-    return config, family, ARCHITECTURE, GGUFWeights(file, {"attn_q": stack.n_heads, "attn_k": stack.kv_heads})
+    heads = {"attn_q": stack.n_heads, "attn_k": stack.kv_heads} if kind.pairs else {}
+    return config, family, architecture, GGUFWeights(file, kind, heads)
 
 
 def _map(file: GGUFFile) -> Any:
@@ -180,45 +165,47 @@ def _halves_from_pairs(rows: int, heads: int) -> Any:
     return np.arange(rows).reshape(heads, -1, 2).swapaxes(1, 2).reshape(-1)
 
 
-def _hf_name(name: str) -> str:
+def _hf_name(name: str, kind: Architecture) -> str:
     """The Hugging Face name; an unknown name stays as it is and is refused later."""
     match = NAME.fullmatch(name)
-    if match is None or match["part"] not in TENSORS:
+    if match is None or match["part"] not in kind.tensors:
         return name
-    theirs = TENSORS[match["part"]]
+    theirs = kind.tensors[match["part"]]
     if ("{i}" in theirs) != (match["block"] is not None):
         return name
     return f"{theirs.replace('{i}', match['block'] or '')}.{match['leaf']}"
 
 
 def hf_config(file: GGUFFile) -> dict[str, Any]:
-    """The metadata of a file as the config.json of a Llama model."""
+    """The metadata of a file as a config.json."""
     metadata, path = file.metadata, show(file.path)
-    kind = metadata.get("general.architecture")
-    if kind != "llama":
-        hint = nearest(kind, ["llama"]) if isinstance(kind, str) else ""
-        raise ConfigError("C020", f"{path}: general.architecture is {short(kind)}{hint}", "headway reads GGUF of llama")
-    own = {key.removeprefix("llama."): value for key, value in metadata.items() if key.startswith("llama.")}
+    arch = metadata.get("general.architecture")
+    if not isinstance(arch, str) or arch not in ARCHITECTURES:
+        hint = nearest(arch, ARCHITECTURES) if isinstance(arch, str) else ""
+        known = f"headway reads GGUF of {', '.join(ARCHITECTURES)}"
+        raise ConfigError("C020", f"{path}: general.architecture is {short(arch)}{hint}", known)
+    kind = ARCHITECTURES[arch]
+    own = {key.removeprefix(f"{arch}."): value for key, value in metadata.items() if key.startswith(f"{arch}.")}
     for name in REQUIRED:
         if name not in own:
-            raise ConfigError("C004", f"{path}: llama.{name} is missing")
+            raise ConfigError("C004", f"{path}: {arch}.{name} is missing")
     for name, value in own.items():
-        if name not in (*FIELDS, *READ_ELSEWHERE, *UNUSED) and value not in (0, False, "", [], 1.0):
-            raise ConfigError("C021", f"{path}: llama.{name} = {short(value)} is unknown to headway")
+        if name not in (*kind.fields, *READ_ELSEWHERE, *UNUSED) and value not in (0, False, "", [], 1.0):
+            raise ConfigError("C021", f"{path}: {arch}.{name} = {short(value)} is unknown to headway")
         if isinstance(value, list):
             raise ConfigError(
-                "C022", f"{path}: llama.{name} has a value for each block; headway needs one value for all blocks"
+                "C022", f"{path}: {arch}.{name} has a value for each block; headway needs one value for all blocks"
             )
-    theirs = {FIELDS[name]: value for name, value in own.items() if name in FIELDS}
-    theirs |= {"model_type": "llama", "architectures": [ARCHITECTURE], "vocab_size": _vocab(file)}
+    theirs = {kind.fields[name]: value for name, value in own.items() if name in kind.fields}
+    head = next(iter(FAMILIES[kind.family].heads))
+    theirs |= {"model_type": kind.family, "architectures": [head], "vocab_size": _vocab(file), **kind.given}
+    theirs |= kind.read(own, file.tensors)
     theirs["tie_word_embeddings"] = "output.weight" not in file.tensors
-    theirs["attention_bias"] = "blk.0.attn_q.bias" in file.tensors
-    theirs["mlp_bias"] = "blk.0.ffn_up.bias" in file.tensors
-    kind = own.get("rope.scaling.type", "none")
-    if kind not in ("none", "linear"):
+    scaling = own.get("rope.scaling.type", "none")
+    if scaling not in ("none", "linear"):
         hint = "headway knows none, linear, and the divisors of Llama 3"
-        raise ConfigError("C022", f"{path}: llama.rope.scaling.type = {short(kind)}", hint)
-    if kind == "linear":
+        raise ConfigError("C022", f"{path}: {arch}.rope.scaling.type = {short(scaling)}", hint)
+    if scaling == "linear":
         theirs["rope_scaling"] = {"rope_type": "linear", "factor": own.get("rope.scaling.factor")}
     for ours, name in (("bos", "bos"), ("eos", "eos"), ("pad", "padding")):
         theirs[f"{ours}_token_id"] = metadata.get(f"tokenizer.ggml.{name}_token_id")

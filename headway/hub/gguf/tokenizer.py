@@ -33,7 +33,9 @@ DIGITS = ("smollm", "starcoder", "refact", "command-r")
 """Rules: GPT-2's, with every digit a word of its own."""
 LLAMA3 = ("llama-bpe", "llama3", "llama-v3")
 """Rules: Llama 3's. A word that is in the vocabulary is one token, without merges."""
-RULES = ("gpt-2", *DIGITS, *LLAMA3)
+QWEN2 = "qwen2"
+"""Rules: Llama 3's, but every digit is a word of its own, and composed letters are one character."""
+RULES = ("gpt-2", *DIGITS, *LLAMA3, QWEN2)
 
 
 def load_gguf_tokenizer(path: Path) -> Tokenizer:
@@ -49,7 +51,8 @@ def load_gguf_tokenizer(path: Path) -> Tokenizer:
         _add_tokens(backend, tokens, kinds)
         _put_around(backend, file, special)
     config: dict[str, Any] = {f"{role}_token": token for role, token in special.items()}
-    for key, fact in (("chat_template", "tokenizer.chat_template"), ("model_max_length", "llama.context_length")):
+    length = f"{file.metadata.get('general.architecture')}.context_length"
+    for key, fact in (("chat_template", "tokenizer.chat_template"), ("model_max_length", length)):
         if fact in file.metadata:
             config[key] = file.metadata[fact]
     return Tokenizer(backend, config)
@@ -96,6 +99,8 @@ def _byte_level(file: GGUFFile, tokens: Sequence[str]) -> Backend:
     vocab = {token: i for i, token in enumerate(tokens)}
     model = tk.models.BPE(vocab=vocab, merges=_merges(file), ignore_merges=rules in LLAMA3)
     backend = tk.Tokenizer(model)
+    if rules == QWEN2:
+        backend.normalizer = tk.normalizers.NFC()
     backend.pre_tokenizer = tk.pre_tokenizers.Sequence(list(_words(rules)))
     backend.decoder = tk.decoders.ByteLevel()
     return backend
@@ -106,9 +111,10 @@ def _words(rules: str) -> Iterator[PreTokenizer]:
 
     if rules in DIGITS:
         yield tk.pre_tokenizers.Digits(individual_digits=True)
-    if rules in LLAMA3:
-        yield tk.pre_tokenizers.Split(tk.Regex(LLAMA3_WORD), "isolated")
-    yield tk.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=rules not in LLAMA3)
+    if rules in (*LLAMA3, QWEN2):
+        word = LLAMA3_WORD if rules in LLAMA3 else LLAMA3_WORD.replace("{1,3}", "")
+        yield tk.pre_tokenizers.Split(tk.Regex(word), "isolated")
+    yield tk.pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=rules not in (*LLAMA3, QWEN2))
 
 
 def _merges(file: GGUFFile) -> list[tuple[str, str]]:

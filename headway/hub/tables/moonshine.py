@@ -8,7 +8,7 @@ from typing import Any
 from headway.config.model import ModelConfig
 from headway.hub.family import Config, Family, Field, Head, Tensor, read_tied
 from headway.hub.tables.bert import ACTIVATIONS
-from headway.hub.tables.gpt import ROPE_FIELDS, SHARE, read_rope, write_rope
+from headway.hub.tables.rope import ROPE_FIELDS, SHARE, read_rope, write_rope
 from headway.hub.tables.seq2seq import sides
 
 _PARTS = {"num_hidden_layers": "n_layers", "num_attention_heads": "n_heads", "num_key_value_heads": "n_kv_heads"}

@@ -6,7 +6,8 @@ const LOOKS = ["train", "valid", "lr", "norm", "rate", "train second", "valid se
 
 const SVG = ["http:", "", "www.w3.org", "2000", "svg"].join("/"); // a name; a report holds no address, not even one like it
 
-const say = v => v === null || v === undefined || !Number.isFinite(v) ? "–" : v.toLocaleString("en-GB", { maximumSignificantDigits: 4 });
+const say = v => v === null || v === undefined || !Number.isFinite(v) ? "–"
+  : v.toLocaleString("en-GB", Number.isInteger(v) ? {} : { maximumSignificantDigits: 4 });
 const brief = v => Math.abs(v) >= 1e9 ? say(v / 1e9) + "G" : Math.abs(v) >= 1e6 ? say(v / 1e6) + "M" : Math.abs(v) >= 1e4 ? say(v / 1e3) + "k" : say(v);
 
 /** The look of the i-th of several curves: a colour, then a kind of dash. */
@@ -233,9 +234,10 @@ function span(lines, low, high, log) {
  *
  * `spec`: `title`, `axis` (its name), `whole` (the axis counts), `panels`: [{key, title, series, log, tall, say}] or, for a
  * single panel, these keys themselves; `series`: [{name, x, y, look, band: [low, high], noisy, dots}] with null for a
- * gap; `events`: [{kind, name, sign, at: [x …], rule}]; `controls: false` leaves out scale and smoothing. Curves that are
- * `noisy` are smoothed here, unless `onview({low, high, smooth})` is given: then who is called brings new values.
- * Returns `update(spec)`, which keeps what is shown, and `view`.
+ * gap; a `shadow` is drawn, but neither named nor read; `events`: [{kind, name, sign, at: [x …], rule}]; `extent`: both
+ * ends of the axis; `controls: false` leaves out scale and smoothing. Curves that are `noisy` are smoothed here, unless
+ * `onview({low, high, smooth})` is given: then who is called brings new values. Returns `update(spec)`, which keeps what
+ * is shown, the row of `controls`, and `view`.
  */
 export function lineChart(host, spec) {
   const state = { log: false, smooth: 0.025, hidden: new Set() };
@@ -277,9 +279,9 @@ export function lineChart(host, spec) {
   const shown = (low, high) => { draw(); if (spec.onview) tell(); };
   function read(at) {
     for (const { panel, value, drawn } of panels) {
-      const words = at === null ? [] : drawn.filter(line => !line.shadow && !/\braw\b/.test(line.look) && line.x.length && line.x[0] <= at)
+      const words = at === null ? [] : drawn.filter(line => !line.shadow && line.x.length && line.x[0] <= at)
         .map(line => [line.name, line.y[near(line.x, at)]]).filter(([, y]) => y !== null && y !== undefined)
-        .map(([name, y]) => (drawn.length > 1 || !panel.title ? name + " " : "") + (panel.say || say)(y));
+        .map(([name, y]) => (drawn.filter(line => !line.shadow).length > 1 || !panel.title ? name + " " : "") + (panel.say || say)(y));
       value.textContent = at === null ? "" : `${spec.axis || "x"} ${spec.sayX ? spec.sayX(at) : say(at)}` + (words.length ? ": " + words.join(", ") : "");
     }
   }
@@ -305,7 +307,7 @@ export function lineChart(host, spec) {
     details.append(plainTable([spec.axis || "x", ...every.map(line => line.name)], rows, panel.title || spec.title));
   }
   function drawLegend(each) {
-    const named = each.panel.series, looks = JSON.stringify([named.map((s, i) => [s.name, s.look || lookOf(i)]), [...state.hidden]]);
+    const named = each.panel.series.filter(s => !s.shadow), looks = JSON.stringify([named.map((s, i) => [s.name, s.look || lookOf(i)]), [...state.hidden]]);
     if (looks === each.looks) return;
     each.looks = looks;
     each.legend.replaceChildren(...(named.length < 2 && !named[0].dots ? [] : named.map((s, i) => make("button", {
@@ -385,7 +387,7 @@ export function lineChart(host, spec) {
     if (walk.at !== null) walk.point(walk.at);
   }
   update(spec);
-  return { update, get view() { return { ...walk.view, smooth: state.smooth, zoomed: walk.zoomed }; } };
+  return { update, controls, get view() { return { ...walk.view, smooth: state.smooth, zoomed: walk.zoomed }; } };
 }
 
 function plainTable(head, rows, title = "") {

@@ -21,11 +21,11 @@ export class ApiError extends Error {
 
 async function ask(method, path, body, signal) {
   const headers = { authorization: "Bearer " + (localStorage.getItem(KEY) || "") };
-  if (body !== undefined && !(body instanceof FormData)) headers["content-type"] = "application/json";
+  const raw = body === undefined || body instanceof FormData || body instanceof Blob;
+  if (!raw) headers["content-type"] = "application/json";
   let answer;
   try {
-    answer = await fetch(path, { method, headers, signal,
-      body: body === undefined || body instanceof FormData ? body : JSON.stringify(body) });
+    answer = await fetch(path, { method, headers, signal, body: raw ? body : JSON.stringify(body) });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new ApiError(0, { message: "the studio does not answer", hint: "start it again: headway studio" });
@@ -39,6 +39,7 @@ async function ask(method, path, body, signal) {
 
 export const get = async (path, signal) => (await ask("GET", path, undefined, signal)).json();
 export const post = async (path, body = {}, signal) => (await ask("POST", path, body, signal)).json();
+export const put = async (path, blob, signal) => (await ask("PUT", path, blob, signal)).json();
 export const remove = async path => (await ask("DELETE", path)).json();
 
 /** Values of server-sent events until the signal ends them; a POST body starts one. Throws when the stream breaks. */

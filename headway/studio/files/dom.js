@@ -55,10 +55,13 @@ export function field(label, control, help = "") {
   return h("div", { class: "field" }, h("label", { for: control.id }, label), control, note);
 }
 
+/** A text in which `…` are words of code. */
+export const prose = text => text.split("`").map((part, i) => i % 2 ? h("code", {}, part) : part);
+
 /** A table with a head; rows are lists of cells (text, numbers or nodes). */
-export function table(head, rows, { caption = "", numeric = [] } = {}) {
+export function table(head, rows, { caption = "", label = caption, numeric = [] } = {}) {
   const look = i => numeric.includes(i) ? "number" : null;
-  return h("div", { class: "wide", tabindex: "0", role: "region", "aria-label": caption || "table" }, h("table", {},
+  return h("div", { class: "wide", tabindex: "0", role: "region", "aria-label": label || "table" }, h("table", {},
     caption && h("caption", {}, caption),
     h("thead", {}, h("tr", {}, head.map((name, i) => h("th", { scope: "col", class: look(i) }, name)))),
     h("tbody", {}, rows.map(row => h("tr", {}, row.map((cell, i) =>
@@ -90,6 +93,8 @@ export function problem(error) {
 export const number = (v, digits = 4) => v === null || v === undefined || !Number.isFinite(+v) ? "–"
   : (+v).toLocaleString("en-GB", { maximumSignificantDigits: digits });
 export const count = v => v === null || v === undefined ? "–" : Math.round(v).toLocaleString("en-GB");
+/** A number with its noun: 1 row, 2,000 rows. */
+export const counted = (v, nouns) => `${count(v)} ${v === 1 ? nouns.replace(/s$/, "") : nouns}`;
 export const bytes = v => { let i = 0; while (v >= 1000 && i < 4) { v /= 1000; i++; } return number(v, 3) + " " + ["B", "kB", "MB", "GB", "TB"][i]; };
 export function duration(s) {
   if (s === null || s === undefined) return "–";

@@ -152,6 +152,9 @@ class CaptionTraining(WritingTraining[Captions]):
         read = len(rows) * (self._front.count + 1) + count
         return Batch((self.data.train.pixels(rows), *tensors), count, read)
 
+    def wanted(self, batch: Batch) -> Tensor | None:
+        return batch.tensors[2]
+
     def plain_batch(self, part: Captions, rows: Index) -> Batch:
         labels, real, _ = part.target.read(rows)
         images = prepared(part.images.pixels(rows), self.data.preprocess, self.data.norm)

@@ -136,6 +136,9 @@ class ChatTraining(Training):
         batch = row_batch(inputs, _only(targets, answer.read(samples)[1]), segment_ids)
         return replace(batch, read=int((segment_ids > 0).sum()))
 
+    def wanted(self, batch: Batch) -> Tensor | None:
+        return batch.tensors[1]
+
     @staticmethod
     def loss(model: Model, inputs: Tensor, targets: Tensor, segment_ids: Tensor | None) -> Tensor:
         output = model(inputs, attention_mask=segment_ids)

@@ -56,8 +56,7 @@ def choose(recipe: Recipe) -> Chosen:
         return _counting(recipe)
     given = recipe.given
     complete = Chosen(replace(recipe, given=None), {}, "")
-    new = given is not None and given.starter and recipe.data.train and recipe.model.kind == "transformer"
-    if given is None or not (recipe.model.from_ or new):
+    if given is None or not chooses(recipe):
         return complete
     task = get_task(recipe.task)
     sample = take_sample(task, recipe.data) if recipe.data.train else None
@@ -73,9 +72,14 @@ def choose(recipe: Recipe) -> Chosen:
         settings = scratch_settings(recipe, given.keys, sample)
         why = f"a new model for {_described(sample, task)}"
     settings = _left(settings, given.keys)
-    return (
-        Chosen(replace(with_settings(recipe, _nested(settings)), given=None), settings, why) if settings else complete
-    )
+    return Chosen(replace(with_settings(recipe, nested(settings)), given=None), settings, why) if settings else complete
+
+
+def chooses(recipe: Recipe) -> bool:
+    """Whether model and data decide settings that nobody has given."""
+    given = recipe.given
+    new = given is not None and given.starter and recipe.data.train and recipe.model.kind == "transformer"
+    return given is not None and bool(recipe.model.from_ or new)
 
 
 def _counting(recipe: Recipe) -> Chosen:
@@ -110,7 +114,8 @@ def _left(settings: Mapping[str, Any], keys: frozenset[str]) -> dict[str, Any]:
     return {key: value for key, value in settings.items() if key not in taken}
 
 
-def _nested(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def nested(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Settings by their dotted keys as sections."""
     found: dict[str, dict[str, Any]] = {}
     for key, value in settings.items():
         section, _, name = key.partition(".")

@@ -126,6 +126,9 @@ class LanguageModelTraining(Training):
             inputs = with_noise(inputs, samples, self.train.ids, self.data.noise, self.recipe.seed)
         return row_batch(inputs, targets, segment_ids)
 
+    def wanted(self, batch: Batch) -> Tensor | None:
+        return batch.tensors[1]
+
     @staticmethod
     def loss(model: Model, inputs: Tensor, targets: Tensor, segment_ids: Tensor | None, *carry: Tensor) -> Any:
         total, after = summed_loss(model, inputs, targets, segment_ids, carry)

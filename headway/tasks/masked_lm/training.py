@@ -118,6 +118,15 @@ class MaskedLMTraining(Training):
     def batch(self, samples: Index) -> Batch:
         return masked_batch(self.train.read(samples), samples, self.masking, self.recipe.seed)
 
+    def wanted(self, batch: Batch) -> Tensor:
+        ids, _, _, places, targets, _ = batch.tensors
+        assert ids is not None and places is not None and targets is not None
+        counted = targets != IGNORE
+        rows = torch.arange(len(ids))[:, None].expand_as(places)[counted]
+        found = torch.full_like(ids, IGNORE)
+        found[rows, places[counted]] = targets[counted]
+        return found
+
     @staticmethod
     def loss(
         model: Model,

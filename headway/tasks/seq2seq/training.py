@@ -174,6 +174,9 @@ class Seq2SeqTraining(WritingTraining[Part]):
             return pair_batch(self.train, rows, self.start)
         return pair_batch(self._pieces(rows, samples), np.arange(len(rows)), self.start)
 
+    def wanted(self, batch: Batch) -> Tensor | None:
+        return batch.tensors[3]
+
     @cached_property
     def dropouts(self) -> tuple[BpeDropout, ...]:
         """Of what is read and of what is written; none where no merge is left out."""

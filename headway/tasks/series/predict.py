@@ -96,16 +96,23 @@ def forecasts(
     found: dict[int, Forecast] = {}
     groups: dict[tuple[int, ...], list[tuple[int, Table, Scaling, Numbers]]] = {}
     for number, example in enumerate(examples):
-        table = _fitting(model, scaling, example.table, shortest or model.config.look_back)
-        own = scaling.of(table.columns, table.values)
+        table, own, read = standardised(model, scaling, example, shortest or model.config.look_back)
         count = example.steps or steps or model.config.horizon
-        read = filled(own.apply(table.values))[-model.config.look_back :]
         groups.setdefault((*read.shape, count), []).append((number, table, own, read))
     for (*_, count), members in groups.items():
         windows = torch.from_numpy(np.stack([read for *_, read in members]).astype(np.float32))
         for (number, table, own, _), each in zip(members, predicted(model, windows, count), strict=True):
             found[number] = _forecast(model, table, own, each)
     return [found[number] for number in range(len(examples))]
+
+
+def standardised(
+    model: SeriesModel, scaling: Scaling, example: SeriesExample, shortest: int
+) -> tuple[Table, Scaling, Numbers]:
+    """The table of a series, its scaling, and what the model reads of it: the look-back, without gaps."""
+    table = _fitting(model, scaling, example.table, shortest)
+    own = scaling.of(table.columns, table.values)
+    return table, own, filled(own.apply(table.values))[-model.config.look_back :]
 
 
 def _fitting(model: SeriesModel, scaling: Scaling, table: Table, shortest: int) -> Table:

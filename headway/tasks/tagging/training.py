@@ -118,6 +118,9 @@ class TaggingTraining(ScoredTraining[Part]):
         targets = self.rows.targets(rows, ids.shape[1], self._targets)
         return Batch((ids, attention_mask, targets), int((targets != IGNORE).sum()), int(attention_mask.sum()))
 
+    def wanted(self, batch: Batch) -> Tensor | None:
+        return batch.tensors[2]
+
     @property
     def loss(self) -> Callable[..., Tensor]:
         return tag_loss(self.recipe.settings.label_smoothing)

@@ -189,6 +189,9 @@ class TranscribeTraining(WritingTraining[Clips]):
         inputs, targets, counts = self._read(part, rows)
         return Batch((frames, real, inputs, targets), *counts)
 
+    def wanted(self, batch: Batch) -> Tensor | None:
+        return batch.tensors[3]
+
     def plain_batch(self, part: Clips, rows: Index) -> Batch:
         inputs, targets, counts = self._read(part, rows)
         pcm, real = part.samples(rows)

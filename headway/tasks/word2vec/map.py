@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from headway.tasks.word2vec.search import Search
 
@@ -19,18 +20,22 @@ def word_map(search: Search) -> dict[str, Any]:
     """An SVG as the `pictures` of an evaluation have it."""
     begin = min(SKIPPED, len(search.words) // 4)
     words = search.words[begin : begin + WORDS]
-    vectors = search.vectors[begin : begin + WORDS].double()
-    centred = vectors - vectors.mean(0)
+    flat, share = flattened(search.vectors[begin : begin + WORDS])
+    low, high = flat.min(0).values, flat.max(0).values
+    spread = torch.tensor([WIDTH - 2 * BORDER, HEIGHT - 2 * BORDER], dtype=flat.dtype)
+    places = (BORDER + (flat - low) / (high - low).clamp(min=1e-9) * spread).tolist()
+    text = f"{len(words)} words; the two directions hold {share:.0%} of the variance"
+    return {"png": _url(_svg(words, places)), "text": text}
+
+
+def flattened(vectors: Tensor) -> tuple[Tensor, float]:
+    """(N, 2): vectors along the two directions in which they differ most, and the share of the variance there."""
+    centred = vectors.double() - vectors.double().mean(0)
     _, sizes, directions = torch.linalg.svd(centred, full_matrices=False)
     flat = centred @ directions[:2].T
     if flat.shape[1] < 2:
         flat = torch.cat([flat, torch.zeros(len(flat), 1, dtype=flat.dtype)], 1)
-    low, high = flat.min(0).values, flat.max(0).values
-    spread = torch.tensor([WIDTH - 2 * BORDER, HEIGHT - 2 * BORDER], dtype=flat.dtype)
-    places = (BORDER + (flat - low) / (high - low).clamp(min=1e-9) * spread).tolist()
-    share = float((sizes[:2] ** 2).sum() / (sizes**2).sum().clamp(min=1e-12))
-    text = f"{len(words)} words; the two directions hold {share:.0%} of the variance"
-    return {"png": _url(_svg(words, places)), "text": text}
+    return flat, float((sizes[:2] ** 2).sum() / (sizes**2).sum().clamp(min=1e-12))
 
 
 def _svg(words: list[str], places: list[list[float]]) -> str:

@@ -75,10 +75,14 @@ class Estimate:
         if self.made or steps < MEASURED_STEPS or took < MEASURED_SECONDS or share <= spent:
             return None
         self.made = True
-        left = (1 - min(share, 1.0)) * took / (share - spent)
-        if left < LONG_RUN:
-            return None
-        return {"seconds": left, "steps": round(left / (took / steps)), "step_seconds": took / steps}
+        found = seconds_left(steps, took, spent, share)
+        return None if found["seconds"] < LONG_RUN else found
+
+
+def seconds_left(steps: int, took: float, spent: float, share: float) -> dict[str, Any]:
+    """What is left of a budget when some steps have brought the spent share of it from `spent` to `share`."""
+    left = (1 - min(share, 1.0)) * took / (share - spent)
+    return {"seconds": left, "steps": round(left / (took / steps)), "step_seconds": took / steps}
 
 
 def peak_memory(device: torch.device) -> int:

@@ -33,6 +33,7 @@ from headway.hub.family import read_config
 from headway.hub.folder import load_folder_tokenizer, load_model, open_folder, read_tokenizer, save_model
 from headway.hub.gguf import model as module
 from headway.hub.gguf import tokenizer as gguf_tokens
+from headway.hub.gguf.architectures import TENSORS
 from headway.hub.gguf.file import open_file
 from headway.hub.gguf.model import gguf_in, hf_config, open_gguf
 from headway.hub.gguf.tokenizer import RULES, load_gguf_tokenizer
@@ -58,7 +59,7 @@ TINY = {
     "eos_token_id": 2,
 }
 KINDS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1")
-PARTS = {theirs: ours for ours, theirs in module.TENSORS.items()}
+PARTS = {theirs: ours for ours, theirs in TENSORS.items()}
 TEXTS = [
     "The import statement 1234 isn't it?  Naïve café 🦙\n\n\tdef f(x): return 'x'\n",
     "they're 3.14, 数字\r\n  end ",
@@ -326,7 +327,7 @@ def fact(key: str, value: Any) -> Callable[[Any], None]:
     ("key", "value", "code", "words"),
     [
         ("general.architecture", "lama", "C020", 'did you mean "llama"?'),
-        ("general.architecture", "qwen2", "C020", "headway reads GGUF of llama"),
+        ("general.architecture", "mamba", "C020", "headway reads GGUF of llama, qwen2, qwen3"),
         ("general.architecture", 7, "C020", "7"),
         ("llama.block_count", None, "C004", "llama.block_count is missing"),
         ("llama.embedding_length", None, "C004", "missing"),

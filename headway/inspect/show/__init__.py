@@ -1,0 +1,1 @@
+"""What an inspection shows: in a terminal, and as a page."""

@@ -1,0 +1,1 @@
+"""The weights of a model: its parts, its embeddings, its units."""

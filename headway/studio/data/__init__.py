@@ -1,0 +1,1 @@
+"""Data before training, for the pages Data and New run."""

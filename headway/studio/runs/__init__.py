@@ -1,0 +1,1 @@
+"""What the pages of runs show: the list, the curves, one run, several runs compared."""

@@ -1,0 +1,1 @@
+"""Questions about stories: memory networks, and a transformer beside them"""
