@@ -103,11 +103,10 @@ const LESSONS = [
       "In models that have read much text, some heads look at the token before, some at the same word earlier on, some at the end of the last sentence."],
     todo: "Click a head to take it away, once more to bring it back. Which ones does the answer hang on?",
     async draw(host, tour) {
-      const heads = await tour.pass.ask("heads", { kind: KIND }), grid = h("div"), moved = effect(tour.signal);
-      const changes = changeList(() => { draw(); moved.update(tour.pass, changes.list, last(tour)); });
-      const draw = () => fill(grid, headGrid(heads, { causal: true, side: 72, changed: (l, i) => changes.at(KIND, l, i)?.factor ?? null,
-        onpick: (l, i) => { const found = changes.at(KIND, l, i); found ? changes.drop(found) : changes.set(KIND, l, i, 0); } }));
-      draw();
+      const heads = await tour.pass.ask("heads", { kind: KIND }), moved = effect(tour.signal);
+      const changes = changeList(() => { grid.redraw(); moved.update(tour.pass, changes.list, last(tour)); });
+      const grid = headGrid(heads, { causal: true, side: 72, changed: (l, i) => changes.at(KIND, l, i)?.factor ?? null,
+        onpick: (l, i) => { const found = changes.at(KIND, l, i); found ? changes.drop(found) : changes.set(KIND, l, i, 0); } });
       moved.update(tour.pass, changes.list, last(tour));
       fill(host, grid, h("h3", {}, "Next after ", h("code", {}, seen(tour.tokens[last(tour)].label))), moved.node);
     } },
