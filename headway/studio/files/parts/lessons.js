@@ -58,7 +58,7 @@ const LESSONS = [
       const found = await tour.pass.ask("embeddings", { kind: KIND }), cosine = (a, b) => dot(a, b) / Math.sqrt(dot(a, a) * dot(b, b));
       const dot = (a, b) => a.reduce((sum, v, i) => sum + v * b[i], 0), most = Math.max(...found.token.flat().map(Math.abs)) * 0.7;
       await picking(host, tour, "Tokens", (below, i) => fill(below, h("div", { class: "x-strips" }, tour.tokens.map((t, j) => [h("span", { class: j === i ? "mono picked" : "mono" }, seen(t.label)),
-        strip(found.token[j], { label: "embedding of " + t.label, scale: most, cell: 6, height: 16 }), h("span", { class: "number" }, number(cosine(found.token[i], found.token[j]), 2))])),
+        strip(found.token[j], { label: "embedding of " + t.label, scale: most, cell: 6, height: 16 }), h("span", { class: "number" }, cosine(found.token[i], found.token[j]).toFixed(2))])),
       h("p", { class: "soft" }, "On the right: the cosine with ", word(tour.tokens[i]), "; 1 is the same direction, 0 none in common.")), 0);
     } },
   { id: "positions", title: "A place becomes a vector, too",
