@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from headway.config.model import FramesConfig, PatchesConfig, SamplesConfig
+from headway.config.model import FramesConfig, PatchesConfig
 from headway.config.networks.fusion import FusionConfig
+from headway.config.networks.sounds import SamplesConfig
 from headway.config.networks.towers import TwoTowersConfig
 from headway.data.graphs.graph import Graph
 from headway.errors import DataError
