@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from headway.config.ranges import MAX_VOCAB, Activation, in_range
+from headway.config.ranges import MAX_VOCAB, Activation, conflict, in_range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,6 +16,7 @@ class LMHeadConfig:
     """The output matrix is the token embedding (Press & Wolf 2017)."""
     transform: Activation | None = None
     """BERT: a dense layer, this activation and a norm before the output matrix."""
+    dense_bias: bool = True
     bias: Literal["none", "trained", "fixed"] = "none"
     """fixed: BART's and Marian's logit bias, which is not trained."""
     scale: float = 1.0
@@ -28,14 +29,23 @@ class LMHeadConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClassifyHeadConfig:
+class BeforeOutput:
+    """What a head has before its output layer."""
+
+    dense: Activation | None = None
+    """A dense layer and this activation."""
+    dense_bias: bool = True
+    dense_norm: bool = False
+    """ModernBERT: a norm after the activation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassifyHeadConfig(BeforeOutput):
     """One vector per sequence to label logits; with 0 labels it is the pooler alone."""
 
     labels: int = 2
     pool: Literal["first", "last", "mean", "max", "first_mean"] = "first"
     """first_mean: the class token and the mean of the patches (DINOv2)."""
-    dense: Activation | None = None
-    """A dense layer and this activation before the output layer."""
     bias: bool = True
     dropout: float = 0.0
     distilled: bool = False
@@ -50,22 +60,30 @@ class ClassifyHeadConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TagHeadConfig:
+class TagHeadConfig(BeforeOutput):
     """Label logits for every token."""
 
     labels: int = 2
     dropout: float = 0.0
+    binary: bool = False
+    """ELECTRA's discriminator has one output for two labels: the logit of the second, and that of the first is 0."""
 
     def __post_init__(self) -> None:
         in_range(self, labels=(1, MAX_VOCAB), dropout=(0.0, 1.0))
+        if self.binary and self.labels != 2:
+            raise conflict("binary = true", f"labels = {self.labels}", "one output tells two labels apart")
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpanHeadConfig:
+class SpanHeadConfig(BeforeOutput):
     """Start and end logits for every token."""
 
     ffn: bool = False
     """BigBird: a feed-forward layer with residual and norm before the output layer."""
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        in_range(self, dropout=(0.0, 1.0))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,6 +13,7 @@ from headway.config.heads import DenoiseHeadConfig as DenoiseHeadConfig
 from headway.config.heads import LMHeadConfig as LMHeadConfig
 from headway.config.heads import SpanHeadConfig as SpanHeadConfig
 from headway.config.heads import TagHeadConfig as TagHeadConfig
+from headway.config.networks.sounds import SamplesConfig, WavesConfig
 from headway.config.ranges import MAX_LAYERS as MAX_LAYERS
 from headway.config.ranges import MAX_LENGTH as MAX_LENGTH
 from headway.config.ranges import MAX_VOCAB as MAX_VOCAB
@@ -58,6 +59,27 @@ class RelativeConfig:
 
     def __post_init__(self) -> None:
         in_range(self, buckets=(4, MAX_WIDTH), max_distance=(1, MAX_LENGTH))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistancesConfig:
+    """DeBERTa's vectors of distances (He et al. 2021): tokens attend to them, and they to tokens, in every block."""
+
+    buckets: int = 256
+    """Rows of the table in each direction: half for near distances, half for all others. 0: a row for each distance."""
+    max_distance: int = 512
+    norm: bool = True
+    """Whether the table is normalised."""
+
+    def __post_init__(self) -> None:
+        in_range(self, buckets=(0, MAX_LENGTH), max_distance=(2, MAX_LENGTH))
+        if self.buckets == 1 or self.max_distance - 1 <= self.buckets // 2:
+            first, second = f"distances.buckets = {self.buckets}", f"distances.max_distance = {self.max_distance}"
+            raise conflict(first, second, "half of the buckets, one at least, are for near distances")
+
+    @property
+    def rows(self) -> int:
+        return 2 * (self.buckets or self.max_distance)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,6 +201,7 @@ class StackConfig:
     experts: ExpertsConfig | None = None
     """In place of the feed-forward network."""
     relative: RelativeConfig | None = None
+    distances: DistancesConfig | None = None
     alibi: bool = False
     """Linear penalty by distance, one slope per head (Press et al. 2022)."""
     sparse: SparseConfig | None = None
@@ -205,6 +228,9 @@ class StackConfig:
             raise conflict(heads, f"n_kv_heads = {self.kv_heads}", "the groups must divide the heads")
         if self.rope and self.head_width % 2:
             raise conflict(f"d_head = {self.head_width}", f"rope = {self.rope.theta}", "rope needs an even width")
+        if self.distances and (self.kv_heads != self.n_heads or self.sparse):
+            rule = "each head has its own keys of distances, for all pairs"
+            raise conflict("distances", f"n_kv_heads = {self.kv_heads}, sparse = {self.sparse}", rule)
         if self.sparse and self.window is not None:
             raise conflict("sparse", f"window = {self.window}", "BigBird's pattern has a window of its own")
         if self.modulation and self.norm_at != "pre":
@@ -257,9 +283,10 @@ class PositionConfig:
     length: int = 512
     """Rows of the learned table; a sinusoidal table grows as needed."""
     offset: int = 0
-    """BART and RoBERTa leave the first rows of the table unused."""
-    layout: Literal["interleaved", "halves"] = "interleaved"
-    """sinusoidal: sine and cosine alternate (2017), or all sines come first (Marian)."""
+    """The first position: BART and RoBERTa leave the first rows of the table unused, M2M-100 the first sines."""
+    layout: Literal["interleaved", "halves", "fairseq"] = "interleaved"
+    """sinusoidal: sine and cosine alternate (2017), or all sines come first (Marian); fairseq: these too, and the last
+    frequency is exactly 1/10,000 (M2M-100)."""
     every_layer: bool = False
     """Add the positions before every block, not only to the input."""
 
@@ -284,6 +311,7 @@ class TokensConfig:
     scale: float = 1.0
     """Factor on the embeddings: √d_model in the 2017 paper."""
     norm: bool = False
+    norm_bias: bool = True
     norm_eps: float = 1e-5
     dropout: float = 0.0
 
@@ -364,30 +392,7 @@ class FramesConfig:
         in_range(self, channels=(1, 1 << 12), dropout=(0.0, 1.0))
 
 
-@dataclass(frozen=True, kw_only=True)
-class SamplesConfig:
-    """Front end for the samples of a sound: three convolutions without padding (Moonshine; Jeffries et al. 2024)."""
-
-    kind: Literal["samples"] = "samples"
-    dropout: float = 0.0
-
-    def __post_init__(self) -> None:
-        in_range(self, dropout=(0.0, 1.0))
-
-    @property
-    def convolutions(self) -> tuple[tuple[int, int], ...]:
-        """Kernel and stride of each: together a position for every 384 samples, 24 milliseconds at 16 kHz."""
-        return (127, 64), (7, 3), (3, 2)
-
-    def span(self, convolutions: int = 3) -> tuple[int, int]:
-        """How many samples one value after the first convolutions depends on, and their stride."""
-        width, stride = 1, 1
-        for kernel, step in self.convolutions[:convolutions]:
-            width, stride = width + (kernel - 1) * stride, stride * step
-        return width, stride
-
-
-FrontConfig = TokensConfig | PatchesConfig | FramesConfig | SamplesConfig
+FrontConfig = TokensConfig | PatchesConfig | FramesConfig | SamplesConfig | WavesConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,9 +37,10 @@ class Positions(nn.Module):
             self.table = make_embedding(config.length + config.offset, width)
 
     def forward(self, positions: Tensor) -> Tensor:
+        positions = positions + self.config.offset
         if self.config.kind == "sinusoidal":
             return sinusoidal(positions, self.width, self.config.layout)
-        vectors: Tensor = self.table(positions + self.config.offset)
+        vectors: Tensor = self.table(positions)
         return vectors
 
     def check(self, layout: Layout) -> None:

@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headway.config.model import FramesConfig, SamplesConfig
+from headway.config.model import FramesConfig
+from headway.config.networks.sounds import OverSamples, SamplesConfig
 from headway.errors import DataError
 from headway.front.embedded import Embedded, add_positions, make_positions
 from headway.model.masks import Layout
@@ -38,6 +39,24 @@ class FrameEmbedding(nn.Module):
         return Embedded(F.dropout(x, self.config.dropout, self.training), layout, repeated_positions)
 
 
+def check_samples(config: OverSamples, samples: Tensor) -> None:
+    """Refuse what is no batch of sounds, or too short for a single position."""
+    least = config.span()[0]
+    if samples.ndim != 2 or samples.shape[1] < least:
+        message = f"samples of shape {tuple(samples.shape)}, the model takes (B, n), n at least {least}"
+        raise DataError("D001", message)
+
+
+def real_positions(
+    config: OverSamples, attention_mask: Tensor | None, convolutions: int | None = None
+) -> Tensor | None:
+    """(B, T) after the first convolutions, or all: where the first and the last sample are real, those between are."""
+    if attention_mask is None:
+        return None
+    (width, stride), real = config.span(convolutions), attention_mask != 0
+    return (real[:, : real.shape[1] - width + 1] & real[:, width - 1 :])[:, ::stride]
+
+
 class SampleEmbedding(nn.Module):
     """Samples of a sound through three convolutions over time, without padding (Jeffries et al. 2024)."""
 
@@ -50,17 +69,8 @@ class SampleEmbedding(nn.Module):
 
     def forward(self, samples: Tensor, attention_mask: Tensor | None = None) -> Embedded:
         """samples (B, n). A position is real if all its samples are, so that no padding leaks in."""
-        if samples.ndim != 2 or samples.shape[1] < self.config.span()[0]:
-            shortest = f"the model takes (B, n), n at least {self.config.span()[0]}"
-            raise DataError("D001", f"samples of shape {tuple(samples.shape)}, {shortest}")
-        x = self.norm(torch.tanh(self.conv1(samples[:, None])), self._real(attention_mask, 1))
+        check_samples(self.config, samples)
+        x = self.norm(torch.tanh(self.conv1(samples[:, None])), real_positions(self.config, attention_mask, 1))
         x = F.gelu(self.conv3(F.gelu(self.conv2(x)))).transpose(1, 2)  # B n/384 M
-        layout = Layout.of(x.shape[1], self._real(attention_mask, 3), x.device)
+        layout = Layout.of(x.shape[1], real_positions(self.config, attention_mask), x.device)
         return Embedded(F.dropout(x, self.config.dropout, self.training), layout)
-
-    def _real(self, attention_mask: Tensor | None, convolutions: int) -> Tensor | None:
-        """(B, T) after the first convolutions: where the first and the last sample are real, those between are."""
-        if attention_mask is None:
-            return None
-        (width, stride), real = self.config.span(convolutions), attention_mask != 0
-        return (real[:, : real.shape[1] - width + 1] & real[:, width - 1 :])[:, ::stride]

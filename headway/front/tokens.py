@@ -28,7 +28,7 @@ def _stream(x: Tensor) -> Tensor:
 
 
 class TokenEmbedding(nn.Module):
-    """Token, position and token-type vectors added up, then norm and dropout where the family has them."""
+    """Token, position and token-type vectors added up, then norm, dropout and a map where the family has them."""
 
     def __init__(self, config: TokensConfig, width: int) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class TokenEmbedding(nn.Module):
             inner = width if config.project == "first" else inner
         self.positions = make_positions(config.positions, inner)
         self.segments = make_embedding(config.segments, inner) if config.segments else None
-        self.norm = LayerNorm(inner, config.norm_eps) if config.norm else None
+        self.norm = LayerNorm(inner, config.norm_eps, config.norm_bias) if config.norm else None
 
     def forward(
         self,

@@ -111,7 +111,9 @@ def initial_ids(
     if prompts is None:
         start = model.config.special.start
         if source is None or start is None:
-            raise DataError("D001", "no prompt, and the config has no start token: there is nothing to go on from")
+            why = "no prompt, and the config has no start token: there is nothing to go on from"
+            hint = "set decoder_start_token_id in generation_config.json; mBART's is the token of the target language"
+            raise DataError("D001", why, hint)
         return [[start] for _ in range(len(source.inputs))]
     if source is not None and len(prompts) != len(source.inputs):
         raise DataError("D001", f"{len(prompts)} prompts but {len(source.inputs)} inputs for the encoder")

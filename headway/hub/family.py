@@ -188,7 +188,7 @@ def architecture_of(family: Family, config: ModelConfig) -> str:
 def _fits(head: Head, config: ModelConfig) -> bool:
     if any(_get(config, path) is not None for path, value in head.settings.items() if value is None):
         return False  # for example an architecture without a decoder
-    if config.classify is not None and config.classify.distilled != head.settings.get("classify.distilled", False):
+    if any(bool(_get(config, path)) != head.settings.get(path, False) for path in ("classify.distilled", "tag.binary")):
         return False
     wanted = {path.partition(".")[0] for path in head.settings} & set(HEADS)
     has = {name for name in HEADS if getattr(config, name) is not None}

@@ -32,7 +32,7 @@ from headway.hub.gguf.tokenizer import load_gguf_tokenizer
 from headway.hub.restored import TensorSource, is_restorable, own_config, restored_model
 from headway.hub.run_names import run_folders
 from headway.hub.tables import FAMILIES, TOWERS
-from headway.hub.tables.clip import inference_only, read_clip, write_clip
+from headway.hub.tables.clip import inference_only
 from headway.hub.vectors.header import vectors_header
 from headway.hub.vectors.model import load_words, open_vectors
 from headway.hub.weights import Weights, open_weights, write_weights
@@ -88,9 +88,8 @@ def _opened(theirs: Mapping[str, Any], weights: Weights | TensorSource) -> Opene
         what = f"config.json: model_type {short(kind)}{nearest(str(kind), known)}"
         raise ConfigError("C020", what, f"headway knows {len(known)} families; {relative_of(theirs, FAMILIES)}")
     if kind in TOWERS:
-        return OpenedFolder(
-            read_clip(theirs, weights.names), TOWERS[kind], architecture_in(TOWERS[kind], theirs), weights
-        )
+        both, read, _ = TOWERS[kind]
+        return OpenedFolder(read(theirs, weights.names), both, architecture_in(both, theirs), weights)
     family = FAMILIES[kind]
     return OpenedFolder(read_config(family, theirs, weights.names), family, architecture_in(family, theirs), weights)
 
@@ -250,11 +249,12 @@ def describe(model: Model) -> tuple[Family | None, dict[str, Any]]:
                 return family, theirs
         except HeadwayError:
             pass  # the family cannot express this variant
-    if isinstance(config, TwoTowersConfig):
-        with suppress(HeadwayError):  # a tower may have a variant that CLIP cannot express
-            theirs = write_clip(config)
-            if read_clip(theirs) == inference_only(config):
-                return TOWERS[config.family], theirs
+    if isinstance(config, TwoTowersConfig) and config.family in TOWERS:
+        both, read, write = TOWERS[config.family]
+        with suppress(HeadwayError):  # a tower may have a variant that the family cannot express
+            theirs = write(config)
+            if read(theirs) == inference_only(config):
+                return both, theirs
     own = to_dict(replace(config, family="headway") if isinstance(config, ModelConfig) else config)
     return None, {"model_type": "headway", "architectures": [OWN_ARCHITECTURE], "headway": own}
 

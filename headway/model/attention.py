@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from headway.config.model import StackConfig
+from headway.kernels.distances import distance_scores
 from headway.kernels.linear import Linear
 from headway.model.cache import KVCacheLike
 from headway.model.norms import make_norm
@@ -63,6 +64,8 @@ class AttentionBias:
     backend: Backend = "fused"
     softcap: float | None = None
     """Bounds the scores before all that is added to them. Only the formula knows it."""
+    distances: tuple[Tensor, Tensor] | None = None
+    """Vectors of distances, and the row of each pair: what they add follows from the queries and keys of a block."""
     kernel: Kernel | None = None
     """Computes the attention in place of the kernels, with its own bias: over few pairs of a long sequence."""
 
@@ -78,8 +81,12 @@ def attention_scores(q: Tensor, k: Tensor, bias: AttentionBias, scale: float | N
     scores = (q @ k.transpose(-1, -2)).float() * (scale or 1 / math.sqrt(q.shape[-1]))
     if bias.softcap is not None:
         scores = bias.softcap * torch.tanh(scores / bias.softcap)
+    return _biased(scores, bias)
+
+
+def _biased(scores: Tensor, bias: AttentionBias) -> Tensor:
     if bias.causal:
-        scores = scores + torch.full(scores.shape[-2:], -torch.inf, device=q.device).triu(1)
+        scores = scores + torch.full(scores.shape[-2:], -torch.inf, device=scores.device).triu(1)
     if bias.tensor is not None and bias.tensor.dtype == torch.bool:
         scores = scores.masked_fill(~bias.tensor, -torch.inf)
     elif bias.tensor is not None:
@@ -177,7 +184,18 @@ class Attention(nn.Module):
             q, k = rotate(q, angles), rotate(k, angles)
         if cache is not None:
             k, v = cache[0].update(cache[1], k, v)
+        if bias.distances is not None:
+            bias = self._with_distances(q, k, bias, *bias.distances)
         return self._finish(q, k, v, bias, hook)
+
+    def _with_distances(
+        self, q: Tensor, k: Tensor, bias: AttentionBias, vectors: Tensor, rows: Tensor
+    ) -> AttentionBias:
+        """The bias plus the scores between content and distance."""
+        packed = self._project(vectors.to(q.dtype), self.qkv, skip=self.heads).unflatten(-1, (-1, self.width))
+        far_q, far_k, _ = packed.transpose(0, 1).chunk(3)  # H P D
+        scores = distance_scores(q, k, far_q, far_k, rows) * (self.scale or self.width**-0.5)
+        return replace(bias, tensor=_biased(scores, bias), causal=False, distances=None)
 
     def _normed(self, x: Tensor, norm: nn.Module) -> Tensor:
         """The norm of each head of x (B, H, T, D), or of all heads together."""

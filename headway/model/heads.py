@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from headway.config.heads import BeforeOutput
 from headway.config.model import (
     ClassifyHeadConfig,
     DenoiseHeadConfig,
@@ -37,8 +38,8 @@ class LMHead(nn.Module):
         self.config, self.vocab = config, vocab
         width = table.embedding_dim
         if config.transform is not None:
-            self.dense = Linear(stack.d_model, width)
-            self.norm = LayerNorm(width, stack.norm_eps)
+            self.dense = Linear(stack.d_model, width, bias=config.dense_bias)
+            self.norm = LayerNorm(width, stack.norm_eps, stack.norm_bias)
         self.project = None
         if width != stack.d_model and config.transform is None:
             self.project = Linear(stack.d_model, width, bias=False)
@@ -83,14 +84,29 @@ class LMHead(nn.Module):
         return x * self.config.scale if self.config.scale != 1.0 else x
 
 
-class ClassifyHead(nn.Module):
+class BeforeOutputLayer(nn.Module):
+    """A dense layer, an activation and a norm, each where the family has it."""
+
+    def __init__(self, config: BeforeOutput, stack: StackConfig, width: int) -> None:
+        super().__init__()
+        self.kind = config.dense
+        self.dense = Linear(width, stack.d_model, bias=config.dense_bias) if config.dense else None
+        normed = config.dense is not None and config.dense_norm
+        self.dense_norm = LayerNorm(stack.d_model, stack.norm_eps, stack.norm_bias) if normed else None
+
+    def before(self, x: Tensor) -> Tensor:
+        if self.dense is not None and self.kind is not None:
+            x = activation(self.kind, self.dense(x))
+        return x if self.dense_norm is None else self.dense_norm(x)
+
+
+class ClassifyHead(BeforeOutputLayer):
     """Pools a sequence to one vector, then a dense layer where the family has one, then logits of labels."""
 
     def __init__(self, config: ClassifyHeadConfig, stack: StackConfig) -> None:
-        super().__init__()
-        self.config = config
         width = stack.d_model * (2 if config.pool == "first_mean" else 1)
-        self.dense = Linear(width, stack.d_model) if config.dense else None
+        super().__init__(config, stack, width)
+        self.config = config
         width = stack.d_model if config.dense else width
         self.output = Linear(width, config.labels, bias=config.bias) if config.labels else None
         self.second = Linear(stack.d_model, config.labels, bias=config.bias) if config.distilled else None
@@ -98,9 +114,7 @@ class ClassifyHead(nn.Module):
     def forward(self, x: Tensor, attention_mask: Tensor | None = None) -> Tensor:
         """(B, T, M) to (B, L), or to (B, M) if the head is only a pooler."""
         other = None if self.second is None else self.second(F.dropout(x[:, 1], self.config.dropout, self.training))
-        x = pool(x, attention_mask, self.config.pool)
-        if self.dense is not None and self.config.dense is not None:
-            x = activation(self.config.dense, self.dense(x))
+        x = self.before(pool(x, attention_mask, self.config.pool))
         x = F.dropout(x, self.config.dropout, self.training)
         logits: Tensor = x if self.output is None else self.output(x)
         return logits if other is None else (logits + other) / 2
@@ -125,24 +139,24 @@ def pool(x: Tensor, attention_mask: Tensor | None, how: str) -> Tensor:
     return x[torch.arange(len(x), device=x.device), chosen]
 
 
-class TagHead(nn.Module):
+class TagHead(BeforeOutputLayer):
     """Logits of labels for every token: (B, T, M) to (B, T, L)."""
 
     def __init__(self, config: TagHeadConfig, stack: StackConfig) -> None:
-        super().__init__()
-        self.dropout = config.dropout
-        self.output = Linear(stack.d_model, config.labels)
+        super().__init__(config, stack, stack.d_model)
+        self.config = config
+        self.output = Linear(stack.d_model, 1 if config.binary else config.labels)
 
     def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.output(F.dropout(x, self.dropout, self.training))
-        return logits
+        logits: Tensor = self.output(F.dropout(self.before(x), self.config.dropout, self.training))
+        return F.pad(logits, (1, 0)) if self.config.binary else logits
 
 
-class SpanHead(nn.Module):
+class SpanHead(BeforeOutputLayer):
     """Logits of start and end for every token: (B, T, M) to (B, T, 2)."""
 
     def __init__(self, config: SpanHeadConfig, stack: StackConfig) -> None:
-        super().__init__()
+        super().__init__(config, stack, stack.d_model)
         if config.ffn:
             self.ffn, self.norm = FeedForward(stack), LayerNorm(stack.d_model, stack.norm_eps)
         self.config = config
@@ -151,7 +165,7 @@ class SpanHead(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.config.ffn:
             x = self.norm(x + self.ffn(x))
-        logits: Tensor = self.output(x)
+        logits: Tensor = self.output(F.dropout(self.before(x), self.config.dropout, self.training))
         return logits
 
 

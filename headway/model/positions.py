@@ -11,7 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from headway.config.model import RelativeConfig, RopeConfig
+from headway.config.model import DistancesConfig, RelativeConfig, RopeConfig, StackConfig
+from headway.kernels.distances import distance_rows
+from headway.model.norms import LayerNorm
 
 
 def token_positions(attention_mask: Tensor) -> Tensor:
@@ -41,8 +43,8 @@ def sinusoidal(positions: Tensor, width: int, layout: str = "interleaved", base:
     # in float32, angles are already off by 3e-5 at position 512
     exact = torch.float32 if positions.device.type == "mps" else torch.float64
     even = torch.arange(0, width, 2, device=positions.device, dtype=exact)
-    angles = positions[..., None].to(exact) * base ** (-even / width)
-    waves = torch.stack([angles.sin(), angles.cos()], -2 if layout == "halves" else -1)
+    angles = positions[..., None].to(exact) * base ** (-even / (width - 2 if layout == "fairseq" else width))
+    waves = torch.stack([angles.sin(), angles.cos()], -1 if layout == "interleaved" else -2)
     return waves.flatten(-2)[..., :width].float()
 
 
@@ -93,6 +95,22 @@ def alibi_bias(n_heads: int, q_pos: Tensor, k_pos: Tensor) -> Tensor:
     slopes = torch.tensor(alibi_slopes(n_heads), device=q_pos.device)
     distance = (q_pos[:, :, None] - k_pos[:, None, :]).abs()
     return -slopes[:, None, None] * distance[:, None]
+
+
+class Distances(nn.Module):
+    """DeBERTa: vectors of distances, which every block projects as it projects its tokens."""
+
+    def __init__(self, config: DistancesConfig, stack: StackConfig) -> None:
+        super().__init__()
+        self.config, self.dropout = config, stack.dropout
+        self.table = make_embedding(config.rows, stack.d_model)
+        self.norm = LayerNorm(stack.d_model, stack.norm_eps) if config.norm else None
+
+    def forward(self, q_pos: Tensor, k_pos: Tensor) -> tuple[Tensor, Tensor]:
+        """The vectors (P, M), and for each pair of a query and a key its row (B, T, S)."""
+        vectors = self.table.weight if self.norm is None else self.norm(self.table.weight)
+        rows = distance_rows(q_pos, k_pos, self.config.buckets, self.config.max_distance)
+        return F.dropout(vectors, self.dropout, self.training), rows
 
 
 class RelativeBias(nn.Module):

@@ -6,6 +6,7 @@ Letters: B batch, T tokens, M width of the model.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -20,7 +21,7 @@ from headway.model.cache import KVCacheLike
 from headway.model.feed_forward import Experts, FeedForward
 from headway.model.masks import Layout, cross_attention_bias, long_attention_bias, self_attention_bias
 from headway.model.norms import make_norm
-from headway.model.positions import RelativeBias, rotary_angles
+from headway.model.positions import Distances, RelativeBias, rotary_angles
 
 
 class Residual(nn.Module):
@@ -126,6 +127,7 @@ class Stack(nn.Module):
         super().__init__()
         self.config = config
         self.relative = RelativeBias(config.relative, config.n_heads, config.causal) if config.relative else None
+        self.distances = Distances(config.distances, config) if config.distances else None
         layers = [config.layer(number) for number in range(config.n_layers)]
         self.kinds = list(dict.fromkeys(layers))
         self.kind_of = [self.kinds.index(layer) for layer in layers]
@@ -166,6 +168,9 @@ class Stack(nn.Module):
             else self_attention_bias(kind, self.relative, layout, keys, backend, pairs)
             for kind in self.kinds
         ]
+        if self.distances is not None:
+            found = self.distances(layout.positions, keys.positions)
+            biases = [replace(bias, distances=found) for bias in biases if isinstance(bias, AttentionBias)]
         angles = [
             None if kind.rope is None else rotary_angles(kind.rope, kind.head_width, layout.positions)
             for kind in self.kinds

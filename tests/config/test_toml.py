@@ -19,6 +19,7 @@ from headway.config.model import (
     ClassifyHeadConfig,
     ConditionConfig,
     DenoiseHeadConfig,
+    DistancesConfig,
     DistillConfig,
     ExpertsConfig,
     FramesConfig,
@@ -30,7 +31,6 @@ from headway.config.model import (
     PositionConfig,
     RelativeConfig,
     RopeConfig,
-    SamplesConfig,
     SpanHeadConfig,
     SparseConfig,
     SpecialTokens,
@@ -38,6 +38,7 @@ from headway.config.model import (
     TagHeadConfig,
     TokensConfig,
 )
+from headway.config.networks.sounds import SamplesConfig, WavesConfig
 from headway.config.presets import PRESETS, preset
 from headway.config.toml import build, merge, parse_overrides, read_toml, to_dict, to_toml
 from headway.errors import ConfigError, HeadwayError, NotFoundError
@@ -170,11 +171,12 @@ def test_a_front_end_is_chosen_by_its_kind() -> None:
         ({"kind": "patches", "patch": 8}, PatchesConfig),
         ({"kind": "frames"}, FramesConfig),
         ({"kind": "samples"}, SamplesConfig),
+        ({"kind": "waves", "channels": [8, 8], "kernels": [4, 3], "strides": [2, 1]}, WavesConfig),
     ):
         assert type(build(ModelConfig, {"encoder": encoder, "source": front}).source) is cls
     for front in ({"vocab": 5}, {"kind": "pixels"}, {"kind": ["tokens"]}, {"kind": None}, {"kind": {}}):
         message = refused("C003", {"encoder": encoder, "source": front})
-        assert message.endswith("is not one of 'tokens', 'patches', 'frames', 'samples'")
+        assert message.endswith("is not one of 'tokens', 'patches', 'frames', 'samples', 'waves'")
     message = refused("C014", {"encoder": encoder, "source": {"kind": "frames", "vocab": 5}})
     assert "'source.vocab'" in message
 
@@ -236,6 +238,9 @@ ropes = st.builds(
     partial=shares,
 )
 relatives = st.builds(RelativeConfig, buckets=st.integers(4, 32), max_distance=st.integers(33, 999))
+distances = st.builds(
+    DistancesConfig, buckets=st.just(0) | st.integers(2, 64), max_distance=st.integers(34, 999), norm=st.booleans()
+)
 sparses = st.builds(SparseConfig, block=sizes, random=sizes, seed=maybe_id)
 
 
@@ -261,6 +266,8 @@ def stacks(draw: st.DrawFn, **fixed: Any) -> StackConfig:
         norm_eps=draw(shares),
         norm_offset=draw(numbers),
     )
+    if values["sparse"] is None and values["n_kv_heads"] in (None, heads):
+        values["distances"] = draw(st.none() | distances)
     for name in ("norm", "norm_at", "activation"):
         values[name] = draw(literal(StackConfig, name))
     for name in ("final_norm", "residual", "gated", "qkv_bias", "key_bias", "out_bias", "ffn_bias", "alibi"):
@@ -291,6 +298,9 @@ tokens = st.builds(
 patches = st.builds(PatchesConfig, image=st.integers(8, 64), patch=st.integers(1, 8), mask_token=st.booleans())
 frames = st.builds(FramesConfig, channels=sizes, positions=positions, dropout=shares)
 samples = st.builds(SamplesConfig, dropout=shares)
+waves = st.builds(
+    WavesConfig, norm_in=literal(WavesConfig, "norm_in"), norm=st.booleans(), place_kernel=sizes, dropout=shares
+)
 lm_heads = st.builds(
     LMHeadConfig,
     tied=st.booleans(),
@@ -319,7 +329,7 @@ specials = st.builds(
 def models(draw: st.DrawFn) -> ModelConfig:
     kind = draw(st.sampled_from(["encoder", "decoder", "both"]))
     encoder = None if kind == "decoder" else draw(stacks())
-    source = None if kind == "decoder" else draw(st.one_of(tokens, patches, frames, samples))
+    source = None if kind == "decoder" else draw(st.one_of(tokens, patches, frames, samples, waves))
     decoder = None if kind == "encoder" else draw(stacks(causal=True, cross=kind == "both"))
     target = None if kind == "encoder" else draw(tokens)
     if kind == "both":
@@ -463,6 +473,15 @@ CONTRADICTIONS: dict[str, tuple[Any, tuple[str, ...]]] = {
         lambda: stack(relative=RelativeConfig(buckets=32, max_distance=8)),
         ("relative.max_distance = 8", "relative.buckets = 32"),
     ),
+    "no far distances": (
+        lambda: stack(distances=DistancesConfig(buckets=32, max_distance=17)),
+        ("distances.buckets = 32", "distances.max_distance = 17"),
+    ),
+    "distances of grouped heads": (
+        lambda: stack(n_kv_heads=1, distances=DistancesConfig()),
+        ("distances", "n_kv_heads = 1"),
+    ),
+    "three labels of one output": (lambda: TagHeadConfig(labels=3, binary=True), ("binary = true", "labels = 3")),
     "an empty band of frequencies": (
         lambda: RopeConfig(scaling="llama3", low_factor=4.0, high_factor=4.0),
         ("low_factor = 4.0", "high_factor = 4.0"),
@@ -592,6 +611,7 @@ IMPOSSIBLE: dict[type, list[dict[str, Any]]] = {
         *({"scaling": "linear", "factor": 0.0}, {"scaling": "llama3", "original_length": 0}),
         *({"low_factor": -1.0}, {"high_factor": NAN}, {"partial": 1.1}, {"partial": NAN}),
     ],
+    DistancesConfig: [{"buckets": -1}, {"buckets": HUGE}, {"max_distance": 1}],
     RelativeConfig: [{"buckets": 0}, {"buckets": 1 << 62}, {"max_distance": 0}],
     SparseConfig: [{"block": 0}, {"random": -1}, {"random": 1 << 20}],
     PositionConfig: [{"length": 0}, {"length": HUGE}, {"offset": -1}],
@@ -602,9 +622,14 @@ IMPOSSIBLE: dict[type, list[dict[str, Any]]] = {
     PatchesConfig: [{"image": 0}, {"image": 8, "patch": 9}, {"patch": 0}, {"channels": 0}, {"dropout": NAN}],
     FramesConfig: [{"channels": 0}, {"dropout": NAN}],
     SamplesConfig: [{"dropout": NAN}],
+    WavesConfig: [
+        *({"dropout": NAN}, {"norm_eps": NAN}, {"place_kernel": 0}, {"place_groups": 0}),
+        *({"channels": (0,) * 7}, {"kernels": (HUGE,) * 7}, {"strides": (0,) * 7}),
+    ],
     LMHeadConfig: [{"scale": NAN}, {"softcap": 0.0}, {"softcap": NAN}],
     ClassifyHeadConfig: [{"labels": -1}, {"labels": HUGE}, {"dropout": NAN}],
     TagHeadConfig: [{"labels": 0}, {"dropout": 1.1}],
+    SpanHeadConfig: [{"dropout": NAN}],
     ConditionConfig: [{"classes": -1}, {"classes": HUGE}, {"frequencies": 0}],
     DenoiseHeadConfig: [{"patch": 0}, {"channels": 0}, {"channels": HUGE}],
     DistillConfig: [{"outputs": 1}, {"outputs": HUGE}, {"hidden": 0}, {"bottleneck": 0}],
@@ -614,6 +639,13 @@ NEEDED: dict[type, dict[str, Any]] = {
     **{StackConfig: STACK, TokensConfig: {"vocab": 9}},
     DistillConfig: {"outputs": 4, "hidden": 4, "bottleneck": 4},
 }
+
+
+@pytest.mark.parametrize("channels", [(), (8, 8)])
+def test_convolutions_need_all_their_numbers(channels: tuple[int, ...]) -> None:
+    with pytest.raises(ConfigError) as caught:
+        WavesConfig(channels=channels)
+    assert caught.value.code == "C004" and "each convolution" in caught.value.message
 
 
 @pytest.mark.parametrize(("cls", "values"), [(cls, values) for cls, cases in IMPOSSIBLE.items() for values in cases])

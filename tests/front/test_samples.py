@@ -6,7 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from headway.config.model import RopeConfig, SamplesConfig, StackConfig
+from headway.config.model import RopeConfig, StackConfig
+from headway.config.networks.sounds import SamplesConfig
 from headway.errors import DataError
 from headway.front.sounds import SampleEmbedding
 from headway.model.norms import LayerNorm, SoundNorm, make_norm

@@ -17,6 +17,8 @@ from headway.hub.tables import FAMILIES
 from headway.model.model import Transformer
 
 VOCAB = 60
+SEQ2SEQ = ("t5", "mt5", "bart", "marian", "mbart", "m2m_100", "pegasus")
+SOUNDS = ("wav2vec2", "hubert")
 IMAGES = ("vit", "deit", "dinov2", "clip_vision_model")
 
 
@@ -42,7 +44,8 @@ def oracle_of(config: Mapping[str, Any]) -> Any:
 
 
 SMALL: dict[str, Any] = {
-    **dict.fromkeys(("hidden_size", "dim", "n_embd", "n_embed", "d_model", "pooler_output_size"), 32),
+    **dict.fromkeys(("hidden_size", "dim", "n_embd", "n_embed", "d_model"), 32),
+    **dict.fromkeys(("pooler_output_size", "pooler_hidden_size"), 32),
     **dict.fromkeys(("num_attention_heads", "n_heads", "n_head", "num_heads"), 4),
     **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
     **dict.fromkeys(("num_hidden_layers", "n_layers", "n_layer", "num_layers", "num_decoder_layers"), 2),
@@ -50,6 +53,7 @@ SMALL: dict[str, Any] = {
     **dict.fromkeys(("max_position_embeddings", "n_positions", "n_ctx"), 128),
     **dict.fromkeys(("vocab_size", "decoder_vocab_size"), VOCAB),
     **{"image_size": 32, "patch_size": 8, "block_size": 4, "num_mel_bins": 8, "encoder_layers": 2, "d_kv": 8},
+    "embedding_size": 16,
     **{"max_source_positions": 20, "max_target_positions": 40},
     **{"ffn_dim": 48, "ffn_hidden_size": 48, "moe_intermediate_size": 24, "sliding_window": 5},
     **dict.fromkeys(("num_local_experts", "num_experts"), 4),
@@ -80,6 +84,14 @@ def shrunk(config: Mapping[str, Any]) -> dict[str, Any]:
     if config.get("head_dim") is not None:
         even = config["head_dim"] * config["num_attention_heads"] == config["hidden_size"]
         small["head_dim"] = 8 if even else 16
+    if "embedding_size" in config and config["embedding_size"] == config["hidden_size"]:
+        small["embedding_size"] = small["hidden_size"]
+    if config.get("position_buckets", 0) > 0:
+        small["position_buckets"] = 16
+    if config.get("layer_types"):
+        small["layer_types"] = config["layer_types"][: small["num_hidden_layers"]]
+    if "conv_dim" in config:
+        small["conv_dim"] = [12] * len(config["conv_dim"])
     if "decoder_layers" in config:
         small["decoder_layers"] = 2 if config["decoder_layers"] == config["encoder_layers"] else 1
     if isinstance(rope := config.get("rope_scaling"), dict) and "original_max_position_embeddings" in rope:
@@ -95,7 +107,7 @@ def perturbed(oracle: Any, separate_head: bool) -> Any:
     generator = torch.Generator().manual_seed(1)
     if separate_head:
         oracle.lm_head.weight = nn.Parameter(torch.zeros_like(oracle.lm_head.weight))
-    still = "embed_positions" if oracle.config.model_type == "marian" else "-"
+    still = "embed_positions" if FAMILIES[oracle.config.model_type].sinusoidal_tables else "-"
     held = [*oracle.named_parameters(), *(b for b in oracle.named_buffers() if b[0].endswith("final_logits_bias"))]
     for name, tensor in held:
         if still not in name:
@@ -110,24 +122,28 @@ def inputs_for(config: Mapping[str, Any]) -> tuple[Tensor, Tensor | None]:
     if kind in IMAGES:
         return torch.randn(2, 3, 32, 32, generator=generator), None
     tokens = torch.randint(4, VOCAB - 1, (2, 96 if kind == "big_bird" else 30), generator=generator)
-    tokens[:, -1] = config["eos_token_id"] if kind in ("bart", "t5") else tokens[:, -1]
+    read_twice = re.search("Sequence|Question", architecture) and kind in SEQ2SEQ  # by the decoder too
+    tokens[:, -1] = config["eos_token_id"] if kind in SEQ2SEQ else tokens[:, -1]
     targets = torch.randint(4, VOCAB - 1, (2, 20), generator=generator)
+    if kind in SOUNDS:
+        return torch.randn(2, 9000, generator=generator), None
     if kind == "whisper":
         return torch.randn(2, 8, 40, generator=generator), targets
     if kind == "moonshine":
         return torch.randn(2, 9000, generator=generator), targets
-    if kind in ("bart", "t5") and ("Sequence" in architecture or "Question" in architecture):  # they read it twice
-        return tokens, torch.cat([torch.full((2, 1), config["decoder_start_token_id"]), tokens[:, :-1]], 1)
-    return tokens, targets if kind in ("t5", "bart", "marian") and not re.search(
-        "Encoder|Token", architecture
-    ) else None
+    if read_twice:
+        first = config["eos_token_id" if kind == "mbart" else "decoder_start_token_id"]
+        return tokens, torch.cat([torch.full((2, 1), first), tokens[:, :-1]], 1)
+    return tokens, targets if kind in SEQ2SEQ and not re.search("Encoder|Token", architecture) else None
 
 
 def theirs(oracle: Any, inputs: Tensor, targets: Tensor | None) -> list[Tensor]:
     kind, name = oracle.config.model_type, type(oracle).__name__
-    field = {**dict.fromkeys(IMAGES, "pixel_values"), "whisper": "input_features", "moonshine": "input_values"}.get(
-        kind, "input_ids"
-    )
+    field = {
+        **dict.fromkeys(IMAGES, "pixel_values"),
+        "whisper": "input_features",
+        **dict.fromkeys(("moonshine", *SOUNDS), "input_values"),
+    }.get(kind, "input_ids")
     arguments: dict[str, Any] = {field: inputs}
     if targets is not None and "Sequence" not in name and "Question" not in name:
         arguments["decoder_input_ids"] = targets
@@ -137,7 +153,9 @@ def theirs(oracle: Any, inputs: Tensor, targets: Tensor | None) -> list[Tensor]:
     if "start_logits" in out:
         return [torch.stack([out.start_logits, out.end_logits], -1)]
     if "prediction_logits" in out:
-        return [out.prediction_logits, out.seq_relationship_logits]
+        return [out.prediction_logits, out["sop_logits" if "sop_logits" in out else "seq_relationship_logits"]]
+    if name == "ElectraForPreTraining":
+        return [nn.functional.pad(out.logits[..., None], (1, 0))]
     if "logits" in out:
         return [out.logits]
     if kind == "clip_vision_model":  # its last norm is for the class token alone, ours for all

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.hub.published_decoders import DECODER_PARAMETERS, DECODERS
+from tests.hub.published_encoders import BARE_COUNTS, COUNTS, ENCODERS, SEPARATE
 
 Config = dict[str, Any]
 
@@ -385,7 +386,7 @@ _T5S: dict[str, Config] = {
         num_decoder_layers=12, feed_forward_proj="relu", gradient_checkpointing=False, torch_dtype="float16",
     ),
 }  # fmt: skip
-SEPARATE_HEAD = tuple(name for name in _T5S if "v1_1" in name or "flan" in name)
+SEPARATE_HEAD = (*(name for name in _T5S if "v1_1" in name or "flan" in name), *SEPARATE)
 
 # --------------------------------------------------------------------------- BART and Marian
 
@@ -594,7 +595,7 @@ _IMAGES: dict[str, Config] = {
 
 MODELS: dict[str, Config] = {
     **_BERTS, **_ROBERTAS, **_DISTILBERTS, **_BIGBIRDS, **_GPT2S, **_LLAMAS, **_T5S, **_BARTS, **_WHISPERS,
-    **_MOONSHINES, **_IMAGES, **DECODERS,
+    **_MOONSHINES, **_IMAGES, **DECODERS, **ENCODERS,
 }  # fmt: skip
 
 BARE: dict[str, int] = {
@@ -607,6 +608,7 @@ BARE: dict[str, int] = {
     "FacebookAI/roberta-large": 355_359_744,
     "distilbert/distilroberta-base": 82_118_400,
     "distilbert/distilbert-base-uncased": 66_362_880,
+    **BARE_COUNTS,
 }
 """Published counts of the bare model, pooler included where the family has one."""
 
@@ -665,5 +667,6 @@ PARAMETERS: dict[str, int] = {
     "facebook/dinov2-base": 86_580_480,
     "facebook/dinov2-large": 304_368_640,
     "facebook/dinov2-giant": 1_136_480_768,
+    **COUNTS,
     **DECODER_PARAMETERS,
 }

@@ -17,7 +17,7 @@ from headway.hub.folder import load_model
 from headway.hub.tables import FAMILIES
 from headway.hub.tables.bert import ACTIVATIONS
 from headway.hub.weights import open_weights, write_weights
-from tests.hub.conftest import defaults, inputs_for, ours, saved_oracle, shrunk, theirs
+from tests.hub.conftest import SEQ2SEQ, SOUNDS, defaults, inputs_for, ours, saved_oracle, shrunk, theirs
 from tests.parity.decoder_cases import KINDS
 
 TOLERANCE = 1e-5
@@ -27,9 +27,10 @@ ACTIVATION = {
     **dict.fromkeys(("gpt2", "opt"), "activation_function"),
     **dict.fromkeys(("gemma2", "gemma3_text"), "hidden_activation"),
     "falcon": "activation",
-    "t5": "feed_forward_proj",
-    **dict.fromkeys(("bart", "marian", "whisper"), "activation_function"),
+    **dict.fromkeys(("t5", "mt5"), "feed_forward_proj"),
+    **dict.fromkeys(("bart", "marian", "mbart", "m2m_100", "pegasus", "whisper"), "activation_function"),
     "moonshine": "decoder_hidden_act",
+    "modernbert": "hidden_activation",
 }
 """Elsewhere it is hidden_act."""
 
@@ -40,7 +41,7 @@ def small(kind: str, architecture: str, **changes: Any) -> dict[str, Any]:
     config = {k: v for k, v in config.items() if k not in ("dense_act_fn", "is_gated_act")}
     if "pad_token_id" in config and config["pad_token_id"] is None:
         config["pad_token_id"] = 1
-    if kind == "t5":
+    if kind in ("t5", "mt5"):
         config["decoder_start_token_id"] = 0
     if kind != "big_bird":
         del config["num_random_blocks"]
@@ -74,6 +75,9 @@ LM = {
     **{kind: next(iter(FAMILIES[kind].heads)) for kind in sorted(KINDS)},
     "bart": "BartForConditionalGeneration",
     "marian": "MarianMTModel",
+    "mbart": "MBartForConditionalGeneration",
+    "m2m_100": "M2M100ForConditionalGeneration",
+    "pegasus": "PegasusForConditionalGeneration",
     "whisper": "WhisperForConditionalGeneration",
     "moonshine": "MoonshineForConditionalGeneration",
 }
@@ -89,7 +93,7 @@ def test_an_untied_output_matrix_is_built(kind: str, compare: Callable[..., floa
     config = small(kind, LM[kind], tie_word_embeddings=False)
     oracle = saved_oracle(config, tmp_path / "one")
     assert not torch.equal(output_of(oracle), oracle.get_input_embeddings().weight)
-    if kind in ("bart", "marian"):  # to them the word unties the two sides as well, which headway does not have
+    if kind in SEQ2SEQ:  # to them the word unties the two sides as well, which headway does not have
         with pytest.raises(DamagedError) as caught:
             load_model(tmp_path / "one")
         assert caught.value.code == "X009"
@@ -111,11 +115,7 @@ def test_an_untied_output_matrix_is_built(kind: str, compare: Callable[..., floa
 
 @pytest.mark.parametrize(
     ("kind", "architecture"),
-    [
-        (k, a)
-        for k, a in HEADED
-        if k in ("bert", "roberta", "distilbert", "big_bird") and FAMILIES[k].heads[a].tied_copies
-    ],
+    [(k, a) for k, a in HEADED if FAMILIES[k].only.get("tie_word_embeddings") and FAMILIES[k].heads[a].tied_copies],
 )
 def test_an_untied_output_matrix_of_an_encoder_is_refused_by_name(kind: str, architecture: str, tmp_path: Path) -> None:
     saved_oracle(small(kind, architecture, tie_word_embeddings=False), tmp_path / "model")
@@ -134,7 +134,7 @@ def tied_names(kind: str, architecture: str, names: list[str]) -> list[tuple[str
 def logits(folder: Path, kind: str) -> Tensor:
     model = load_model(folder)
     tokens = torch.arange(4, 24)[None]
-    shape = {"whisper": (1, 8, 40), "moonshine": (1, 9000)}.get(kind)
+    shape = {"whisper": (1, 8, 40), **dict.fromkeys(("moonshine", *SOUNDS), (1, 9000))}.get(kind)
     inputs = tokens if shape is None else torch.randn(*shape, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
         return model(inputs, tokens if model.config.kind == "encoder-decoder" else None).hidden

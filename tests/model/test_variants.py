@@ -14,6 +14,7 @@ from headway.checks.equivalence.result import CheckResult
 from headway.checks.equivalence.suite import check_model
 from headway.config.model import (
     ClassifyHeadConfig,
+    DistancesConfig,
     ExpertsConfig,
     FramesConfig,
     InitConfig,
@@ -24,13 +25,13 @@ from headway.config.model import (
     PositionConfig,
     RelativeConfig,
     RopeConfig,
-    SamplesConfig,
     SpanHeadConfig,
     SparseConfig,
     StackConfig,
     TagHeadConfig,
     TokensConfig,
 )
+from headway.config.networks.sounds import SamplesConfig
 from headway.model.model import Transformer
 
 PATTERN = (
@@ -43,7 +44,9 @@ PATTERN = (
 @st.composite
 def stacks(draw: st.DrawFn, causal: bool, cross: bool = False) -> StackConfig:
     heads = draw(st.sampled_from([2, 4]))
-    where = draw(st.sampled_from(["none", "rope", "alibi", "relative", "window", "sparse", "pattern", "pattern"]))
+    where = draw(
+        st.sampled_from(["none", "rope", "alibi", "relative", "window", "sparse", "pattern", "pattern", "distances"])
+    )
     extra: dict[str, Any] = {
         "none": {},
         "rope": dict(
@@ -60,6 +63,7 @@ def stacks(draw: st.DrawFn, causal: bool, cross: bool = False) -> StackConfig:
         "alibi": dict(alibi=True),
         "relative": dict(relative=RelativeConfig(buckets=8, max_distance=6)),
         "window": dict(window=draw(st.integers(1, 5))),
+        "distances": dict(distances=DistancesConfig(buckets=draw(st.sampled_from([0, 6])), max_distance=5)),
         "pattern": dict(pattern=PATTERN[: draw(st.integers(1, 3))]),
         "sparse": dict(sparse=SparseConfig(block=1, random=1, seed=draw(st.sampled_from([None, 3])))),
     }[where]
@@ -71,7 +75,7 @@ def stacks(draw: st.DrawFn, causal: bool, cross: bool = False) -> StackConfig:
         d_model=16,
         n_layers=2,
         n_heads=heads,
-        n_kv_heads=draw(st.sampled_from([None, 1, 2])),
+        n_kv_heads=None if where == "distances" else draw(st.sampled_from([None, 1, 2])),
         d_head=draw(st.sampled_from([None, 6])),
         d_ff=24,
         causal=causal,
@@ -108,7 +112,7 @@ def tokens(draw: st.DrawFn, segments: bool = False) -> TokensConfig:
         kind=draw(st.sampled_from(["none", "learned", "sinusoidal"])),
         length=16,
         offset=draw(st.sampled_from([0, 2])),
-        layout=draw(st.sampled_from(["interleaved", "halves"])),
+        layout=draw(st.sampled_from(["interleaved", "halves", "fairseq"])),
         every_layer=draw(st.booleans()),
     )
     return TokensConfig(
@@ -147,8 +151,16 @@ def models(draw: st.DrawFn) -> ModelConfig:
         heads = dict(
             lm=lm,
             classify=classify,
-            tag=TagHeadConfig(labels=3),
-            span=SpanHeadConfig(ffn=draw(st.booleans())),
+            tag=draw(
+                st.sampled_from(
+                    [
+                        TagHeadConfig(labels=3),
+                        TagHeadConfig(dense="gelu", binary=True),
+                        TagHeadConfig(dense="relu", dense_bias=False, dense_norm=True),
+                    ]
+                )
+            ),
+            span=SpanHeadConfig(ffn=draw(st.booleans()), dense=draw(st.sampled_from([None, "gelu"]))),
         )
         return ModelConfig(encoder=draw(stacks(False)), source=draw(tokens(True)), init=init, **heads)  # type: ignore[arg-type]
     sounds = {"frames": FramesConfig(channels=5, positions=PositionConfig(length=16)), "samples": SamplesConfig()}

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tests.parity.decoder_cases import DECODERS
+from tests.parity.encoder_cases import ENCODER_DECODERS, ENCODERS, SOUND_ENCODERS
 
 VOCAB, PAD = 50, 1
 BERT: dict[str, Any] = dict(
@@ -153,6 +154,9 @@ CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
             encoder_hidden_act="gelu_new", decoder_hidden_act="gelu",
         ),
     ),
+    **ENCODERS,
+    **ENCODER_DECODERS,
+    **SOUND_ENCODERS,
     "vit": ("ViTModel", "ViTConfig", VISION),
     "vit-classify": ("ViTForImageClassification", "ViTConfig", dict(VISION, qkv_bias=False, **LABELS)),
     "deit": ("DeiTModel", "DeiTConfig", VISION),
@@ -230,6 +234,8 @@ def batch() -> Callable[..., Batch]:
         kind = config.model_type
         if kind in ("vit", "deit", "dinov2"):
             return Batch(torch.randn(2, 3, 32, 32, generator=generator))
+        if kind in ("wav2vec2", "hubert"):
+            return Batch(torch.randn(3, 900, generator=generator))
         length = 38 if kind == "big_bird" and pad == "none" else 40
         tokens = torch.randint(4, VOCAB, (3, length), generator=generator)
         tokens[:, -1] = 2
@@ -242,15 +248,12 @@ def batch() -> Callable[..., Batch]:
             if pad == "right":
                 tokens[1, -3], tokens[2, -4] = 2, 2
             tokens[~attention_mask] = PAD
-        if (
-            kind not in ("t5", "bart", "marian", "whisper", "moonshine")
-            or "Encoder" in architecture
-            or "Token" in architecture
-        ):
+        if not config.is_encoder_decoder or "Encoder" in architecture or "Token" in architecture:
             return Batch(tokens, attention_mask)
         targets = torch.randint(4, VOCAB, (3, 35), generator=generator)
         if "Sequence" in architecture or "Question" in architecture:  # these read their own input again
-            targets = torch.cat([torch.full((3, 1), config.decoder_start_token_id), tokens[:, :-1]], 1)
+            first = torch.full((3, 1), 2 if kind == "mbart" else config.decoder_start_token_id)  # mBART: the last token
+            targets = torch.cat([first, tokens[:, :-1]], 1)
             return Batch(tokens, attention_mask, targets, attention_mask)
         if kind == "whisper":
             return Batch(torch.randn(3, 8, 40, generator=generator), None, targets)

@@ -15,6 +15,7 @@ from headway.hub.folder import load_model, open_folder
 from headway.model.model import Transformer
 from tests.parity.conftest import CASES, Batch, Case
 
+GLOBAL, LOCAL = RopeConfig(theta=160_000.0), RopeConfig()
 WRONG: dict[str, tuple[str, str, dict[str, Any]]] = {
     "bert-mlm": ("bert-mlm", "encoder", dict(activation="gelu_tanh")),
     "bert norm": ("bert-mlm", "encoder", dict(norm_eps=1e-3)),
@@ -59,6 +60,30 @@ WRONG: dict[str, tuple[str, str, dict[str, Any]]] = {
     "t5 output": ("t5-lm", "lm", dict(scale=1.0)),
     "bart-lm": ("bart-lm", "encoder", dict(norm_at="pre")),
     "marian-lm": ("marian-lm", "source.positions", dict(layout="interleaved")),
+    "xlm-roberta-mlm": ("xlm-roberta-mlm", "source.positions", dict(offset=1, length=63)),
+    "camembert-mlm": ("camembert-mlm", "encoder", dict(norm_eps=1e-3)),
+    "mpnet bias": ("mpnet-mlm", "encoder", dict(relative=RelativeConfig(max_distance=32))),
+    "electra discriminator": ("electra-discriminator", "encoder", dict(norm_eps=1e-2)),
+    "albert-mlm": ("albert-mlm", "encoder", dict(activation="gelu")),
+    "modernbert window": (
+        "modernbert-mlm",
+        "encoder",
+        dict(pattern=(LayerConfig(rope=GLOBAL), *[LayerConfig(window=3, rope=LOCAL)] * 2)),
+    ),
+    "modernbert base": (
+        "modernbert-mlm",
+        "encoder",
+        dict(pattern=(LayerConfig(rope=GLOBAL), *[LayerConfig(window=4, rope=GLOBAL)] * 2)),
+    ),
+    "deberta scale": ("deberta-mlm", "encoder", dict(scale=None)),
+    "deberta buckets": ("deberta-mlm", "encoder.distances", dict(max_distance=20)),
+    "deberta distances": ("deberta-every-distance", "encoder.distances", dict(buckets=9, max_distance=40)),
+    "mt5 gate": ("mt5-lm", "encoder", dict(activation="relu")),
+    "mt5 output": ("mt5-lm", "lm", dict(scale=32**-0.5)),
+    "mbart scale": ("mbart-lm", "source", dict(scale=1.0)),
+    "m2m-100 sines": ("m2m-100-lm", "source.positions", dict(layout="halves")),
+    "m2m-100 first": ("m2m-100-lm", "target.positions", dict(offset=0)),
+    "pegasus sines": ("pegasus-lm", "source.positions", dict(layout="fairseq")),
     "vit-classify": ("vit-classify", "encoder", dict(norm_eps=1e-2)),
     "deit-classify": ("deit-classify", "encoder", dict(norm_eps=1e-2)),
     "dinov2-classify": ("dinov2-classify", "encoder", dict(norm_eps=1e-2)),

@@ -17,7 +17,8 @@ from tests.parity.conftest import CASES, Batch, Case
 from tests.parity.decoder_cases import ABSOLUTE, KINDS
 
 TOLERANCE = 1e-5
-PADDABLE = [n for n in CASES if not n.startswith(("vit", "deit", "dinov2", "whisper", "moonshine"))]
+SOUNDS = ("whisper", "moonshine", "wav2vec2", "hubert")
+PADDABLE = [n for n in CASES if not n.startswith(("vit", "deit", "dinov2", *SOUNDS))]
 MakeCase = Callable[[str], Case]
 MakeBatch = Callable[..., Batch]
 
@@ -37,7 +38,7 @@ def theirs(case: Case, batch: Batch, oracle: Any = None) -> dict[str, Tensor]:
     model = case.oracle if oracle is None else oracle
     kind, name = case.config.model_type, type(model).__name__
     images = dict.fromkeys(("vit", "deit", "dinov2"), "pixel_values")
-    field = {**images, "whisper": "input_features", "moonshine": "input_values"}.get(kind, "input_ids")
+    field = {**images, "whisper": "input_features", **dict.fromkeys(SOUNDS[1:], "input_values")}.get(kind, "input_ids")
     arguments: dict[str, Any] = {field: batch.inputs}
     if batch.attention_mask is not None:
         arguments["attention_mask"] = batch.attention_mask.long()
@@ -48,6 +49,10 @@ def theirs(case: Case, batch: Batch, oracle: Any = None) -> dict[str, Tensor]:
             "gemma",
             "mistral",
             "big_bird",
+            "electra",
+            "albert",
+            "modernbert",
+            "deberta-v2",
             *(KINDS - ABSOLUTE),
         ):  # left alone, they count padding as positions
             arguments["position_ids"] = (batch.attention_mask.cumsum(-1) - 1).clamp(min=0)
@@ -62,9 +67,12 @@ def theirs(case: Case, batch: Batch, oracle: Any = None) -> dict[str, Tensor]:
     if "start_logits" in out:
         return {"span": torch.stack([out.start_logits, out.end_logits], -1)}
     if "prediction_logits" in out:
-        return {"lm": out.prediction_logits, "nsp": out.seq_relationship_logits}
+        second = "sop_logits" if "sop_logits" in out else "seq_relationship_logits"
+        return {"lm": out.prediction_logits, "nsp": out[second]}
+    if name == "ElectraForPreTraining":
+        return {"tag": torch.nn.functional.pad(out.logits[..., None], (1, 0))}
     if "logits" in out:
-        head = {"Next": "nsp", "Sequence": "classify", "Image": "classify", "Token": "tag"}
+        head = {"ForCTC": "tag", "Next": "nsp", "Sequence": "classify", "Image": "classify", "Token": "tag"}
         return {next((h for word, h in head.items() if word in name), "lm"): out.logits}
     if out.get("pooler_output") is not None and kind != "dinov2":
         return {"classify": out.pooler_output}
@@ -73,10 +81,14 @@ def theirs(case: Case, batch: Batch, oracle: Any = None) -> dict[str, Tensor]:
 
 def takes_left_padding(case: Case) -> bool:
     """Whether `transformers` gives left-padded rows their own positions at all."""
-    if case.config.model_type in ("distilbert", "bart", "marian", "big_bird"):
+    if case.config.model_type in ("distilbert", "bart", "marian", "big_bird", "mpnet", "mbart", "pegasus"):
         return False
-    pooled = case.name in ("bert", "roberta") or case.name.endswith(("classify", "pretraining", "nsp"))
-    return not (pooled and case.config.model_type in ("bert", "roberta", "t5")) and case.name != "t5-span"
+    roberta = ("roberta", "xlm-roberta", "camembert")
+    pooled = case.name in ("bert", "albert", *roberta) or case.name.endswith(("classify", "pretraining", "nsp"))
+    return not (
+        pooled
+        and case.config.model_type in ("bert", "electra", "albert", "modernbert", "deberta-v2", *roberta, "t5", "mt5")
+    ) and not case.name.endswith("t5-span")
 
 
 def gap(a: dict[str, Tensor], b: dict[str, Tensor], batch: Batch) -> float:
@@ -149,6 +161,7 @@ def loss_of(scores: Tensor) -> Tensor:
 
 
 GROUPS = ["bert-mlm", "gpt2-lm", "llama-lm", "t5-lm", "moonshine-lm", "vit-classify"]
+GROUPS += ["mpnet-mlm", "albert-mlm", "deberta-mlm", "modernbert-mlm", "mbart-lm", "m2m-100-lm", "wav2vec2-ctc"]
 GROUPS += [
     "qwen3-moe-lm",
     "gemma2-lm",
@@ -171,7 +184,7 @@ def test_gradients_agree(name: str, case: MakeCase, batch: MakeBatch, tmp_path: 
     model = load_model(this.folder)
     oracle = type(this.oracle).from_pretrained(this.folder).eval()
     loss_of(next(iter(ours(model, inputs).values()))).backward()
-    fields = {"vit-classify": "pixel_values", "moonshine-lm": "input_values"}
+    fields = {"vit-classify": "pixel_values", "moonshine-lm": "input_values", "wav2vec2-ctc": "input_values"}
     arguments = {fields.get(name, "input_ids"): inputs.inputs}
     if inputs.targets is not None:
         arguments["decoder_input_ids"] = inputs.targets
@@ -185,5 +198,6 @@ def test_gradients_agree(name: str, case: MakeCase, batch: MakeBatch, tmp_path: 
     found = dict(dump_tensors(model, opened.family, opened.architecture))
     assert found.keys() == expected.keys()
     size = max(float(t.abs().max()) for t in expected.values())
-    for key, tensor in expected.items():
+    buffers = dict(oracle.named_buffers())
+    for key, tensor in ((key, tensor) for key, tensor in expected.items() if key not in buffers):
         assert float((found[key] - tensor).abs().max()) <= TOLERANCE * max(1.0, size), key

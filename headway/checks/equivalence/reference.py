@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from headway.baselines.build import make_model
 from headway.checks.equivalence.result import TOLERANCE, max_difference
-from headway.config.model import FramesConfig, ModelConfig, PatchesConfig, SamplesConfig, TokensConfig
+from headway.config.model import FramesConfig, ModelConfig, PatchesConfig, TokensConfig
 from headway.config.networks.kinds import AnyConfig
+from headway.config.networks.sounds import OverSamples
 from headway.generate.accel import dispatch as fast
 from headway.generate.protocol import Source
 from headway.kernels.quantized import Int8Embedding, Int8Linear
@@ -164,7 +165,7 @@ def random_input(front: Any, length: int, generator: torch.Generator) -> Tensor:
         return torch.randn(*front.shape, generator=generator)
     if isinstance(front, FramesConfig):
         return torch.randn(front.channels, 2 * length, generator=generator)
-    if isinstance(front, SamplesConfig):
+    if isinstance(front, OverSamples):
         width, stride = front.span()
         return torch.randn(width + (length - 1) * stride, generator=generator)
     return torch.randint(front.vocab if isinstance(front, TokensConfig) else 2, (length,), generator=generator)

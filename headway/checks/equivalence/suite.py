@@ -33,9 +33,10 @@ from headway.checks.equivalence.reference import (
 from headway.checks.equivalence.result import TOLERANCE, CheckResult, Outcome, max_difference, skip
 from headway.checks.equivalence.series import SeriesChecks
 from headway.checks.equivalence.words import WordChecks
-from headway.config.model import FramesConfig, PatchesConfig, SamplesConfig, TokensConfig, max_positions
+from headway.config.model import FramesConfig, PatchesConfig, TokensConfig, max_positions
 from headway.config.networks.baseline import BaselineConfig
 from headway.config.networks.kinds import AnyConfig
+from headway.config.networks.sounds import OverSamples
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import HeadwayError
 from headway.generate.decode import Sampling, generate
@@ -239,15 +240,18 @@ class _ModelChecks:
         return {**({} if numbers else {"hidden": output.hidden}), **model.logits(output)}
 
     def padding(self, *, left: bool) -> Outcome:
-        frames = isinstance(self.config.source, FramesConfig)
-        sounds = frames or isinstance(self.config.source, SamplesConfig)
-        if isinstance(self.config.source, PatchesConfig) or (left and sounds):
+        front = self.config.source
+        frames, samples = isinstance(front, FramesConfig), isinstance(front, OverSamples)
+        sounds = frames or samples
+        if isinstance(front, PatchesConfig) or (left and sounds):
             return skip("audio is padded on the right" if sounds else "images have no padding")
         inputs, attention_mask = pad(self.inputs, left=left)
         targets, target_mask = pad(self.targets, left=left)
         batch = self._read(inputs, targets, attention_mask=attention_mask, target_attention_mask=target_mask)
-        own = target_mask if self.two_stacks else attention_mask
-        return self._outcome(self._against_alone(batch, own[:, ::2] if frames and not self.config.decoder else own))
+        if self.two_stacks:
+            return self._outcome(self._against_alone(batch, target_mask))
+        width, stride = front.span() if isinstance(front, OverSamples) else (1, 2 if frames else 1)
+        return self._outcome(self._against_alone(batch, attention_mask[:, width - 1 :: stride]))
 
     def _against_alone(self, batch: dict[str, Tensor], attention_mask: Tensor) -> float:
         worst = 0.0

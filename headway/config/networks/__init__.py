@@ -1,1 +1,1 @@
-"""Configs of models beside the single transformer. No torch here"""
+"""Configs of models beside the single transformer, and of its front ends for samples. No torch here."""

@@ -16,7 +16,13 @@ from headway.jsonfile import read_json
 FILE = "preprocessor_config.json"
 BILINEAR, BICUBIC = 2, 3
 """Pillow's numbers for ways to resample, which the files have."""
-SQUASHES = ("ViTImageProcessor", "ViTFeatureExtractor", "DeiTImageProcessor", "DeiTFeatureExtractor")
+SQUASHES = (
+    "ViTImageProcessor",
+    "ViTFeatureExtractor",
+    "DeiTImageProcessor",
+    "DeiTFeatureExtractor",
+    "SiglipImageProcessor",
+)
 """Processors for which a single number is the height and the width, and not the shorter side."""
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from headway.data.tokenizers.legacy import json_object
 from headway.data.tokenizers.special_tokens import bool_setting, token_of
 from headway.data.tokenizers.spm import SPACE
-from headway.data.tokenizers.spm_folders import llama_prefix
+from headway.data.tokenizers.spm_folders import llama_prefix, source_language
 
 Parts = dict[str, Any]
 """Parts of a tokenizer.json, by their keys."""
@@ -104,14 +104,47 @@ def _type(found: Mapping[str, Any], part: str) -> Any:
     return (found.get(part) or {}).get("type")
 
 
+def _mbart(config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
+    return _translator(config, found, "en_XX", first=False)
+
+
+def _mbart50(config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
+    return _translator(config, found, "en_XX", first=True)
+
+
+def _nllb(config: Mapping[str, Any], found: Mapping[str, Any]) -> Parts:
+    return _translator(config, found, "eng_Latn", first=not bool_setting(config, "legacy_behaviour", False))
+
+
+def _translator(config: Mapping[str, Any], found: Mapping[str, Any], usual: str, *, first: bool) -> Parts:
+    """Around a text are the token of its language, first or last, and an end token."""
+    language, end, ids = source_language(config, usual), token_of(config, "eos") or "</s>", _ids(found)
+    if language not in ids or end not in ids:
+        return {}
+    before, after = ([language], [end]) if first else ([], [end, language])
+
+    def template(*texts: str) -> list[Parts]:
+        around = [[{"SpecialToken": {"id": name, "type_id": 0}} for name in names] for names in (before, after)]
+        return [*around[0], *({"Sequence": {"id": text, "type_id": 0}} for text in texts), *around[1]]
+
+    used = {name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in (language, end)}
+    single, pair = template("A"), template("A", "B")
+    return {"post_processor": {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": used}}
+
+
+def _ids(found: Mapping[str, Any]) -> dict[str, int]:
+    """Token → id of a tokenizer.json, added tokens included."""
+    vocab = found["model"]["vocab"]
+    ids = dict(vocab) if isinstance(vocab, dict) else {piece: i for i, (piece, _) in enumerate(vocab)}
+    return ids | {token["content"]: token["id"] for token in found.get("added_tokens") or ()}
+
+
 def _post_processor(
     processor: str, config: Mapping[str, Any], found: Mapping[str, Any], usual: Mapping[str, str]
 ) -> Parts:
     """Return a post-processor with the tokens of the two roles in `usual`, whatever the file has."""
     first, last = (token_of(config, role) or name for role, name in usual.items())
-    vocab = found["model"]["vocab"]
-    ids = dict(vocab) if isinstance(vocab, dict) else {piece: i for i, (piece, _) in enumerate(vocab)}
-    ids |= {token["content"]: token["id"] for token in found.get("added_tokens") or ()}
+    ids = _ids(found)
     if first not in ids or last not in ids:
         return {}
     return {"post_processor": {"type": processor, "cls": [first, ids[first]], "sep": [last, ids[last]]}}
@@ -135,6 +168,9 @@ CLASSES: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any]], Parts]] = {
     "LlamaTokenizer": _llama,
     "XLMRobertaTokenizer": _xlm_roberta,
     "BigBirdTokenizer": _big_bird,
+    "MBartTokenizer": _mbart,
+    "MBart50Tokenizer": _mbart50,
+    "NllbTokenizer": _nllb,
 }
 """Class, without "Fast" → its rules; other classes use tokenizer.json unchanged."""
 MODEL_CLASSES = {
@@ -146,6 +182,7 @@ MODEL_CLASSES = {
     "bart": "RobertaTokenizer",
     "xlm-roberta": "XLMRobertaTokenizer",
     "big_bird": "BigBirdTokenizer",
-    **dict.fromkeys(("llama", "t5", "mt5", "marian", "gemma", "headway"), ""),
+    "mbart": "MBartTokenizer",
+    **dict.fromkeys(("llama", "t5", "mt5", "marian", "gemma", "m2m_100", "headway"), ""),
 }
 """model_type → the class of a folder that does not name one."""

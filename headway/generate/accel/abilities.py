@@ -64,10 +64,10 @@ ROPE = of_any(
     "theta", "scaling", "factor", "low_factor", "high_factor", "original_length", "partial"
 )  # `rotary_angles`
 POSITIONS = of_any("kind", "length", "offset", "layout") | {"every_layer": exactly(False)}
-TOKENS = of_any("kind", "vocab", "width", "project", "segments", "scale", "norm", "norm_eps", "dropout")
+TOKENS = of_any("kind", "vocab", "width", "project", "segments", "scale", "norm", "norm_bias", "norm_eps", "dropout")
 """The front end stays the model's own."""
 TOKENS |= {"positions": _part(POSITIONS)}
-HEAD = of_any("tied", "bias", "scale") | {"transform": exactly(None), "softcap": exactly(None)}
+HEAD = of_any("tied", "bias", "scale", "dense_bias") | {"transform": exactly(None), "softcap": exactly(None)}
 STACK: dict[str, Rule] = {
     **of_any("d_model", "n_heads", "d_ff", "n_kv_heads", "d_head", "cross", "norm_eps", "norm_offset", "final_norm"),
     **of_any("gated", "qkv_bias", "out_bias", "ffn_bias"),
@@ -93,6 +93,7 @@ STACK: dict[str, Rule] = {
     "experts": exactly(None),
     "rope": _part_or_none(ROPE),
     "relative": exactly(None),
+    "distances": exactly(None),
     "alibi": exactly(False),
     "sparse": exactly(None),
     "modulation": exactly(False),

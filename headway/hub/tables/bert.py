@@ -1,8 +1,9 @@
-"""Tables of BERT (Devlin et al. 2019), RoBERTa, DistilBERT and BigBird."""
+"""Tables of BERT (Devlin et al. 2019), RoBERTa, XLM-RoBERTa, CamemBERT, DistilBERT and BigBird."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Any
 
 from headway.config.model import ModelConfig
@@ -54,14 +55,15 @@ _EMBED = (
 )
 
 
-def _block(attention: str, names: tuple[str, str, str, str, str], layer: str) -> tuple[Tensor, ...]:
+def block_of(attention: str, names: tuple[str, str, str, str, str], layer: str) -> tuple[Tensor, ...]:
+    """The tensors of a block with norms after the branches."""
     ours = ("attention.out", "residual1.norm", "ffn.up", "ffn.down", "residual2.norm")
     qkv = "|".join(f"{layer}.{part}" for part in attention.split("|"))
     rest = (Tensor(f"encoder.blocks.{{i}}.{a}", f"{layer}.{b}") for a, b in zip(ours, names, strict=True))
     return (Tensor("encoder.blocks.{i}.attention.qkv", qkv), *rest)
 
 
-_BLOCK = _block(
+_BLOCK = block_of(
     "attention.self.query|attention.self.key|attention.self.value",
     ("attention.output.dense", "attention.output.LayerNorm", "intermediate.dense", "output.dense", "output.LayerNorm"),
     "encoder.layer.{i}",
@@ -149,15 +151,18 @@ BERT = Family(
 )
 
 
-def _read_roberta(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
-    """Positions start after the padding id, and the table has so many more rows (Liu et al. 2019)."""
+def after_padding(settings: Config) -> int:
+    """The first position of a family that counts positions from the padding id (Liu et al. 2019)."""
     pad = settings["special.pad"]
     if type(pad) is not int or pad < 0:
-        raise ConfigError("C022", f"config.json: pad_token_id = {short(pad)}; positions of RoBERTa start after it")
-    settings["source.positions.offset"] = pad + 1
-    settings["source.positions.length"] = (
-        size_in(settings, "source.positions.length") - settings["source.positions.offset"]
-    )
+        raise ConfigError("C022", f"config.json: pad_token_id = {short(pad)}; positions of this family start after it")
+    return pad + 1
+
+
+def _read_roberta(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
+    """The table of positions has rows for the positions up to the padding id, which no token uses."""
+    first = settings["source.positions.offset"] = after_padding(settings)
+    settings["source.positions.length"] = size_in(settings, "source.positions.length") - first
     _read_bert(settings, theirs, names)
     if "lm.tied" in settings:
         settings["lm.transform"] = "gelu"  # RoBERTa's lm head has gelu, whatever the activation of the blocks
@@ -197,6 +202,16 @@ ROBERTA = Family(
 )
 
 
+def _named_as(name: str, words: str) -> Family:
+    """RoBERTa under another name, with the defaults of BERT's sizes."""
+    heads = {architecture.replace("Roberta", words): head for architecture, head in ROBERTA.heads.items()}
+    return replace(ROBERTA, name=name, fields=_FIELDS, heads=heads)
+
+
+XLM_ROBERTA = _named_as("xlm-roberta", "XLMRoberta")
+CAMEMBERT = _named_as("camembert", "Camembert")
+
+
 def _read_distil(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
     if "lm.tied" in settings:
         settings["lm.transform"] = settings["encoder.activation"]
@@ -227,7 +242,7 @@ DISTILBERT = Family(
     fixed={**_FIXED, "encoder.norm_eps": 1e-12, "source.norm_eps": 1e-12},
     tensors=(
         *(entry for entry in _EMBED if entry.ours != "source.segments"),
-        *_block(
+        *block_of(
             "attention.q_lin|attention.k_lin|attention.v_lin",
             ("attention.out_lin", "sa_layer_norm", "ffn.lin1", "ffn.lin2", "output_layer_norm"),
             "transformer.layer.{i}",

@@ -129,24 +129,32 @@ CLIP = Family(
     unneeded=_POSITION_IDS,
     towers={"image": CLIP_VISION, "text": CLIP_TEXT},
 )
-_PARTS = {"image": "vision_config", "text": "text_config"}
+PARTS = {"image": "vision_config", "text": "text_config"}
 
 
-def read_clip(theirs: Mapping[str, Any], names: Collection[str] = ()) -> TwoTowersConfig:
-    """The config.json of a CLIP model."""
+def read_parts(
+    family: Family, theirs: Mapping[str, Any], names: Collection[str]
+) -> tuple[dict[str, ModelConfig], dict[str, Mapping[str, Any]]]:
+    """The towers of a model, and the tables of config.json that describe them."""
     refuse_code(theirs)
-    refuse_unknown(CLIP, theirs)
-    architecture_in(CLIP, theirs)
-    towers = {}
-    for side, family in CLIP.towers.items():
-        part = _PARTS[side]
+    refuse_unknown(family, theirs)
+    architecture_in(family, theirs)
+    towers, tables = {}, {}
+    for side, tower in family.towers.items():
+        part = PARTS[side]
         old = theirs.get(f"{part}_dict")  # of older files: to `transformers` it replaces the other
         inner = (theirs.get(part) or {}) if old is None else old
         if not isinstance(inner, Mapping):
             raise ConfigError("C002", f"config.json: {part} = {short(inner)} should be a table")
-        if (kind := inner.get("model_type", family.name)) != family.name:
-            raise ConfigError("C022", f"config.json: {part}.model_type = {short(kind)}; headway knows {family.name}")
-        towers[side] = read_config(family, {**inner, "architectures": None}, names)
+        if (kind := inner.get("model_type", tower.name)) != tower.name:
+            raise ConfigError("C022", f"config.json: {part}.model_type = {short(kind)}; headway knows {tower.name}")
+        towers[side], tables[side] = read_config(tower, {**inner, "architectures": None}, names), inner
+    return towers, tables
+
+
+def read_clip(theirs: Mapping[str, Any], names: Collection[str] = ()) -> TwoTowersConfig:
+    """The config.json of a CLIP model."""
+    towers, _ = read_parts(CLIP, theirs, names)
     scale = theirs.get("logit_scale_init_value", 2.6592)
     if not isinstance(scale, int | float):
         raise ConfigError("C002", f"config.json: logit_scale_init_value = {short(scale)} should be a number")
@@ -161,24 +169,31 @@ def read_clip(theirs: Mapping[str, Any], names: Collection[str] = ()) -> TwoTowe
     )
 
 
+def write_parts(family: Family, config: TwoTowersConfig) -> dict[str, Config]:
+    """The tables of config.json that describe the towers, by the name of the tower."""
+    both = {"image": config.image, "text": replace(config.text, special=config.special)}
+    tables = {side: write_config(family.towers[side], tower) for side, tower in both.items()}
+    for inner in tables.values():
+        del inner["architectures"]
+    return tables
+
+
 def write_clip(config: TwoTowersConfig) -> Config:
     """The config.json of a CLIP model."""
-    both = {"image": config.image, "text": replace(config.text, special=config.special)}
-    towers = {_PARTS[side]: write_config(CLIP.towers[side], tower) for side, tower in both.items()}
-    for inner in towers.values():
-        inner["projection_dim"] = config.projection
-        del inner["architectures"]
     return {
         "model_type": CLIP.name,
         "architectures": [next(iter(CLIP.heads))],
         "projection_dim": config.projection,
         "logit_scale_init_value": config.logit_scale,
-        **towers,
+        **{
+            PARTS[side]: {**inner, "projection_dim": config.projection}
+            for side, inner in write_parts(CLIP, config).items()
+        },
     }
 
 
 def inference_only(config: TwoTowersConfig) -> TwoTowersConfig:
-    """The config without what acts in training only: CLIP's config.json has no names for it."""
+    """The config without what acts in training only: config.json has no names for it."""
     return replace(config, image=_plain(config.image), text=_plain(config.text))
 
 

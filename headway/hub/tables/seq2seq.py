@@ -90,7 +90,7 @@ _POST_NORM = {
 }
 
 
-def _read_bart(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
+def read_bart(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
     if switch(theirs, "scale_embedding", False):
         settings["source.scale"] = settings["target.scale"] = size_in(settings, "encoder.d_model") ** 0.5
     read_tied(settings, theirs, True)
@@ -98,7 +98,7 @@ def _read_bart(settings: Config, theirs: Mapping[str, Any], names: Collection[st
         settings["classify.dropout"] = theirs.get("classifier_dropout") or 0.0
 
 
-def _write_bart(theirs: Config, config: ModelConfig) -> None:
+def write_bart(theirs: Config, config: ModelConfig) -> None:
     assert config.target is not None
     theirs["scale_embedding"] = config.target.scale != 1.0
     theirs["tie_word_embeddings"] = config.lm.tied if config.lm else True
@@ -156,8 +156,8 @@ BART = Family(
     unused=_UNUSED,
     tied_copies=SHARED,
     special={"pad": 1, "bos": 0, "eos": 2, "start": 2},
-    on_read=_read_bart,
-    on_write=_write_bart,
+    on_read=read_bart,
+    on_write=write_bart,
 )
 
 
@@ -165,14 +165,14 @@ def _read_marian(settings: Config, theirs: Mapping[str, Any], names: Collection[
     if not switch(theirs, "share_encoder_decoder_embeddings", True):
         settings["shared_embedding"] = False
         settings["target.vocab"] = theirs.get("decoder_vocab_size") or settings["source.vocab"]
-    _read_bart(settings, theirs, names)
+    read_bart(settings, theirs, names)
 
 
 def _write_marian(theirs: Config, config: ModelConfig) -> None:
     assert config.target is not None
     theirs["share_encoder_decoder_embeddings"] = config.shared_embedding
     theirs["decoder_vocab_size"] = config.target.vocab
-    _write_bart(theirs, config)
+    write_bart(theirs, config)
 
 
 MARIAN = Family(

@@ -1,14 +1,15 @@
-"""The table of T5 (Raffel et al. 2020), T5 1.1 and Flan-T5."""
+"""Tables of T5 (Raffel et al. 2020), T5 1.1, Flan-T5 and mT5 (Xue et al. 2021)."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from headway.config.model import ModelConfig
 from headway.config.toml import short
 from headway.errors import ConfigError
-from headway.hub.family import Config, Family, Field, Head, Tensor, size_in, span_head, switch
+from headway.hub.family import Config, Family, Field, Head, Tensor, size_in, span_head, switch, with_defaults
 from headway.hub.tables.bert import ACTIVATIONS
 from headway.hub.tables.seq2seq import SHARED, by_last_token, sides
 
@@ -152,4 +153,27 @@ T5 = Family(
     special={"pad": 0, "eos": 1},
     on_read=_read_t5,
     on_write=_write_t5,
+)
+
+
+def _read_mt5(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
+    """As T5 1.1: gated, and the output is not scaled."""
+    _read_t5(settings, {"feed_forward_proj": "gated-gelu", **theirs, "scale_decoder_outputs": False}, names)
+
+
+def _write_mt5(theirs: Config, config: ModelConfig) -> None:
+    _write_t5(theirs, config)
+    del theirs["scale_decoder_outputs"]
+    theirs["tie_word_embeddings"] = config.lm is None or config.lm.tied
+
+
+MT5 = replace(
+    T5,
+    name="mt5",
+    fields=with_defaults(T5.fields, vocab_size=250112, d_ff=1024, num_layers=8, num_heads=6),
+    heads={f"M{name}": head for name, head in T5.heads.items()},
+    unused=tuple(name for name in T5.unused if name != "scale_decoder_outputs"),
+    special={**T5.special, "start": 0},
+    on_read=_read_mt5,
+    on_write=_write_mt5,
 )

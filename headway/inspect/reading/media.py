@@ -11,8 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from headway.baselines.memory import MemoryNetwork
-from headway.config.model import FramesConfig, PatchesConfig, SamplesConfig
+from headway.config.model import FramesConfig, PatchesConfig
 from headway.config.networks.fusion import FusionConfig
+from headway.config.networks.sounds import SamplesConfig
 from headway.config.networks.towers import TwoTowersConfig
 from headway.data.datasets.stories import Story, words_of
 from headway.data.graphs.graph import Graph

@@ -167,7 +167,7 @@ class ContrastiveTraining(ScoredTraining[Pairs]):
         ) -> Tensor:
             x = normalised(apply(settings, images, Draws(*drawn), size), norm)
             logits = model.similarity(model.image_features(x), model.text_features(ids, attention_mask))
-            return symmetric_loss(logits, names)
+            return pair_loss(model)(logits, names)
 
         return loss
 
@@ -223,13 +223,28 @@ def read_pairs(images: Images, tokenizer: Tokenizer, recipe: Recipe) -> Pairs:
     return Pairs(images, read_texts(tokenizer, texts, recipe.data.length, recipe.seed), names)
 
 
+def pair_loss(model: TwoTowers) -> Callable[[Tensor, Tensor], Tensor]:
+    """The loss that the model's logits are for."""
+    return symmetric_loss if model.logit_bias is None else sigmoid_loss
+
+
 def symmetric_loss(logits: Tensor, names: Tensor) -> Tensor:
     """InfoNCE in both directions, summed over pairs; `names` tells equal captions, which are no negatives."""
+    logits = logits.masked_fill(_repeated(names), -torch.inf)
     own = torch.arange(len(logits), device=logits.device)
-    same = (names[:, None] == names[None]) & (own[:, None] != own)
-    logits = logits.masked_fill(same, -torch.inf)
     forth, back = (F.cross_entropy(each, own, reduction="sum") for each in (logits, logits.T))
     return (forth + back) / 2
+
+
+def sigmoid_loss(logits: Tensor, names: Tensor) -> Tensor:
+    """A decision for each image with each text, whether they belong together, summed (Zhai et al. 2023)."""
+    sign = 2 * torch.eye(len(logits), device=logits.device) - 1
+    return -F.logsigmoid(sign * logits).masked_fill(_repeated(names), 0.0).sum()
+
+
+def _repeated(names: Tensor) -> Tensor:
+    """(N, N): true for the equal captions of other pairs."""
+    return (names[:, None] == names[None]).fill_diagonal_(False)
 
 
 def pair_vectors(model: TwoTowers, part: Pairs, preprocess: Preprocess) -> tuple[Tensor, Tensor]:
@@ -240,8 +255,10 @@ def pair_vectors(model: TwoTowers, part: Pairs, preprocess: Preprocess) -> tuple
 def mean_loss(model: TwoTowers, u: Tensor, v: Tensor, names: Index) -> float:
     """The loss of a pair among EVAL_PAIRS others, without augmentation."""
     scale, total = float(model.logit_scale.detach().exp()), 0.0
+    bias = 0.0 if model.logit_bias is None else float(model.logit_bias.detach())
     for rows in np.array_split(np.arange(len(u)), -(-len(u) // EVAL_PAIRS)):
-        total += float(symmetric_loss(scale * u[rows] @ v[rows].T, torch.from_numpy(names[rows])))
+        logits = scale * u[rows] @ v[rows].T + bias
+        total += float(pair_loss(model)(logits, torch.from_numpy(names[rows])))
     return total / len(u)
 
 

@@ -15,8 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headway.config.model import FramesConfig, SamplesConfig
+from headway.config.model import FramesConfig
 from headway.config.networks.kinds import AnyConfig
+from headway.config.networks.sounds import SamplesConfig
 from headway.data.sounds.decode import RATE, Samples
 from headway.data.sounds.mel import log_mel, log_mels, mel_filters
 from headway.generate.protocol import Source

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import io
 import json
 import random
@@ -230,12 +231,49 @@ def test_what_a_file_says_later_counts_and_a_role_needs_a_piece_for_it(tmp_path:
 
 T5 = {"pad_id": 0, "eos_id": 1, "unk_id": 2, "bos_id": -1}
 BIGBIRD = {"pad_id": 0, "eos_id": 1, "bos_id": 2, "unk_id": 3, "control_symbols": ["[CLS]", "[SEP]", "[MASK]"]}
+ALBERT = {"pad_id": 0, "unk_id": 1, "bos_id": -1, "eos_id": -1, "control_symbols": ["[CLS]", "[SEP]", "[MASK]"]}
+DEBERTA = {
+    "pad_id": 0, "bos_id": 1, "eos_id": 2, "unk_id": 3, "pad_piece": "[PAD]", "bos_piece": "[CLS]",
+    "eos_piece": "[SEP]", "unk_piece": "[UNK]", "unk_surface": "[UNK]",
+}  # fmt: skip
+MODELS |= {"albert": ALBERT, "deberta": DEBERTA}
+CODES = {
+    name: importlib.import_module(f"transformers.models.{name}.tokenization_{name}").FAIRSEQ_LANGUAGE_CODES
+    for name in ("mbart", "mbart50", "nllb")
+}
 MODELS |= {"t5": T5, "bigbird": {**BIGBIRD, "normalization_rule_name": "identity"}}
 FAMILIES: dict[str, tuple[str, str, dict[str, Any], str]] = {
     "t5": ("spiece.model", "t5", {"tokenizer_class": "T5Tokenizer", "extra_ids": 7}, "T5Tokenizer"),
     "t5-by-model": ("spiece.model", "t5", {"model_type": "t5"}, "T5Tokenizer"),
     "big-bird": ("spiece.model", "bigbird", {"tokenizer_class": "BigBirdTokenizer"}, "BigBirdTokenizer"),
     "xlm-r": ("sentencepiece.bpe.model", "unigram", {"tokenizer_class": "XLMRobertaTokenizer"}, "XLMRobertaTokenizer"),
+    "camembert": (
+        "sentencepiece.bpe.model",
+        "unigram",
+        {"tokenizer_class": "CamembertTokenizer"},
+        "CamembertTokenizer",
+    ),
+    "albert": ("spiece.model", "albert", {"tokenizer_class": "AlbertTokenizer"}, "AlbertTokenizer"),
+    "albert-cased": (
+        "spiece.model",
+        "albert",
+        {"tokenizer_class": "AlbertTokenizer", "do_lower_case": False, "keep_accents": True},
+        "AlbertTokenizer",
+    ),
+    "deberta": ("spm.model", "deberta", {"tokenizer_class": "DebertaV2Tokenizer"}, "DebertaV2Tokenizer"),
+    "pegasus": ("spiece.model", "t5", {"tokenizer_class": "PegasusTokenizer"}, "PegasusTokenizer"),
+    "mbart": (
+        "sentencepiece.bpe.model",
+        "unigram",
+        {"tokenizer_class": "MBartTokenizer", "additional_special_tokens": CODES["mbart"]},
+        "MBartTokenizer",
+    ),
+    "mbart50": (
+        "sentencepiece.bpe.model",
+        "unigram",
+        {"tokenizer_class": "MBart50Tokenizer", "additional_special_tokens": CODES["mbart50"], "src_lang": "fr_XX"},
+        "MBart50Tokenizer",
+    ),
     "llama": (
         "tokenizer.model",
         "bpe-llama",
@@ -290,6 +328,61 @@ def test_sentinels_of_t5(tmp_path: Path) -> None:
     assert ours.encode("<extra_id_0> the <extra_id_99>").ids[0] == pieces + 99
     assert ours.encode("<extra_id_0> the <extra_id_99>").ids[-2:] == [pieces, ours.special["eos"]]
     assert ours.decode([pieces + 99, *ours.encode("the").ids]) == "the"
+
+
+NLLB = {"tokenizer_class": "NllbTokenizer", "additional_special_tokens": CODES["nllb"]}
+
+
+@pytest.mark.parametrize(("said", "language"), [({}, "eng_Latn"), ({"src_lang": "fra_Latn"}, "fra_Latn")])
+def test_nllb_begins_with_the_language(said: dict[str, Any], language: str, tmp_path: Path) -> None:
+    """Ids as published: pieces after fairseq's four tokens, then languages, then the mask."""
+    raw = trained("bpe")
+    oracle = sentencepiece.SentencePieceProcessor(model_proto=raw)
+    write(tmp_path, {"sentencepiece.bpe.model": raw, "tokenizer_config.json": NLLB | said})
+    ours, pieces = load_tokenizer(tmp_path), len(oracle)
+    first = pieces + 1 + CODES["nllb"].index(language)
+    for text in USUAL:
+        inner = [i + 1 if i else 3 for i in oracle.encode(text)]
+        assert ours.encode(text).ids == [first, *inner, 2]
+        assert (
+            ours.decode(ours.encode(text).ids) == oracle.decode(oracle.encode(text)).replace(" ⁇ ", "<unk>")
+            or 3 in inner
+        )
+    assert ours.special["mask"] == pieces + 1 + len(CODES["nllb"]) == len(ours) - 1
+
+
+@pytest.mark.parametrize(
+    ("class_", "languages", "said"),
+    [
+        ("MBartTokenizer", "mbart", {}),
+        ("MBartTokenizer", "mbart", {"src_lang": "ro_RO"}),
+        ("MBart50Tokenizer", "mbart50", {"src_lang": "ro_RO"}),
+    ],
+)
+def test_the_class_of_a_translator_places_the_language(
+    class_: str, languages: str, said: dict[str, Any], tmp_path: Path
+) -> None:
+    """Whatever the template in tokenizer.json says."""
+    config = {"tokenizer_class": class_, "additional_special_tokens": CODES[languages]}
+    write(tmp_path / "a", {"sentencepiece.bpe.model": trained("unigram"), "tokenizer_config.json": config})
+    made = json.loads(load_tokenizer(tmp_path / "a").backend.to_str()) | {"post_processor": None}
+    write(tmp_path / "b", {"tokenizer.json": made, "tokenizer_config.json": config | said})
+    write(tmp_path / "c", {"sentencepiece.bpe.model": trained("unigram"), "tokenizer_config.json": config | said})
+    read, pieces = load_tokenizer(tmp_path / "b"), load_tokenizer(tmp_path / "c")
+    for text in USUAL:
+        assert read.encode(text).ids == pieces.encode(text).ids
+    assert read.encode("lower", "the").ids == pieces.encode("lower", "the").ids
+
+
+@pytest.mark.parametrize(
+    ("said", "code"),
+    [({"src_lang": "xx_XX"}, "F005"), ({"src_lang": 3}, "C002"), ({"additional_special_tokens": []}, "F005")],
+)
+def test_a_language_that_is_not_there(said: dict[str, Any], code: str, tmp_path: Path) -> None:
+    write(tmp_path, {"sentencepiece.bpe.model": trained("bpe"), "tokenizer_config.json": NLLB | said})
+    with pytest.raises(HeadwayError) as caught:
+        load_tokenizer(tmp_path)
+    assert caught.value.code == code
 
 
 @pytest.mark.parametrize(("settings_", "around"), [({}, (1, 0)), ({"add_bos_token": False}, (0, 0)),

@@ -68,6 +68,7 @@ VALUES: dict[type, dict[str, tuple[Any, ...]]] = {
         "residual_scale": (1.0, 0.5), "softcap": (None, 1.5), "shared": YES_OR_NO,
         "pattern": ((), (configs.LayerConfig(window=3), configs.LayerConfig(rope=RopeConfig()))),
         "experts": (None, configs.ExpertsConfig(count=4, d_ff=24)),
+        "distances": (None, configs.DistancesConfig(buckets=6, max_distance=5)),
     },
     RopeConfig: {
         "theta": (10_000.0, 7.0), "factor": (1.0, 3.0), "low_factor": (1.0, 0.5), "high_factor": (4.0, 2.0),
@@ -78,8 +79,12 @@ VALUES: dict[type, dict[str, tuple[Any, ...]]] = {
         "vocab": (65, VOCAB), "positions": (PositionConfig(kind="none"), PositionConfig(length=64)),
         "width": (None, 16),
         "segments": (0, 2), "scale": (1.0, 3.0), "norm": YES_OR_NO, "norm_eps": (1e-5, 0.5), "dropout": (0.0, 0.5),
+        "norm_bias": YES_OR_NO,
     },
-    LMHeadConfig: {"tied": YES_OR_NO, "transform": (None, "gelu"), "scale": (1.0, 0.25), "softcap": (None, 0.5)},
+    LMHeadConfig: {
+        "tied": YES_OR_NO, "transform": (None, "gelu"), "dense_bias": YES_OR_NO, "scale": (1.0, 0.25),
+        "softcap": (None, 0.5),
+    },
     ModelConfig: {
         "shared_embedding": YES_OR_NO, "special": (SpecialTokens(pad=1),), "labels": ((), ("a", "b")),
         "init": (configs.InitConfig(kind="xavier"),), "family": ("headway", "gpt2"),

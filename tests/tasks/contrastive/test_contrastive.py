@@ -23,7 +23,7 @@ from headway.joint.towers import TwoTowers  # noqa: E402
 from headway.tasks.contrastive.captions import captioned  # noqa: E402
 from headway.tasks.contrastive.predict import ContrastivePredictor  # noqa: E402
 from headway.tasks.contrastive.task import Contrastive, LabelledImage, Phrase  # noqa: E402
-from headway.tasks.contrastive.training import ranks, symmetric_loss  # noqa: E402
+from headway.tasks.contrastive.training import ranks, sigmoid_loss, symmetric_loss  # noqa: E402
 from headway.tasks.image import ImageExample  # noqa: E402
 from headway.tasks.recipe import load_recipe  # noqa: E402
 from headway.tasks.training import TaskContext, make_training  # noqa: E402
@@ -90,6 +90,16 @@ def test_the_loss_is_that_of_the_formula() -> None:
             others = [math.exp(row[j]) for j in range(5) if j == i or names[j] != names[i]]
             total += -math.log(math.exp(row[i]) / sum(others)) / 2
     assert float(symmetric_loss(logits, torch.tensor(names))) == pytest.approx(total, rel=1e-9)
+
+
+def test_the_sigmoid_loss_is_that_of_the_formula() -> None:
+    logits, names = torch.randn(5, 5, dtype=torch.float64), [0, 1, 0, 2, 3]
+    total = 0.0
+    for i, row in enumerate(logits.tolist()):
+        for j, logit in enumerate(row):
+            if i == j or names[i] != names[j]:
+                total += math.log1p(math.exp(-logit if i == j else logit))
+    assert float(sigmoid_loss(logits, torch.tensor(names))) == pytest.approx(total, rel=1e-9)
 
 
 def test_ranks_are_those_of_a_sorted_list() -> None:

@@ -56,35 +56,35 @@ def blocks(*pairs: tuple[str, str] | tuple[str, str, str] | tuple[str, str, str,
 FULL, SLIDING = "full_attention", "sliding_attention"
 
 
-def count_of(settings: Config) -> int:
+def count_of(settings: Config, stack: str = "decoder") -> int:
     """The number of blocks, checked."""
-    count = settings["decoder.n_layers"]
+    count = settings[f"{stack}.n_layers"]
     if type(count) is not int or not 0 <= count <= 1000:
         raise ConfigError("C003", f"config.json: {short(count)} layers are outside 0 … 1000")
     return count
 
 
-def layer_types(settings: Config, theirs: Mapping[str, Any], usual: Sequence[str]) -> list[str]:
+def layer_types(settings: Config, theirs: Mapping[str, Any], usual: Sequence[str], stack: str = "decoder") -> list[str]:
     """For each block, whether its attention is full or has a window."""
     found = theirs.get("layer_types")
     if found is None:
         return list(usual)
-    if not isinstance(found, list) or len(found) != count_of(settings) or set(found) - {FULL, SLIDING}:
+    if not isinstance(found, list) or len(found) != count_of(settings, stack) or set(found) - {FULL, SLIDING}:
         what = f"config.json: layer_types = {short(found)}; headway knows lists of {FULL} and {SLIDING}"
         raise ConfigError("C022", what, "give one for each layer")
     return found
 
 
-def set_layers(settings: Config, layers: Sequence[Config]) -> None:
+def set_layers(settings: Config, layers: Sequence[Config], stack: str = "decoder") -> None:
     """Settings of each block as the shortest pattern that repeats; where all are alike, as those of the stack."""
     period = next(
         (p for p in range(1, len(layers)) if all(a == layers[i % p] for i, a in enumerate(layers))), len(layers)
     )
     if period > 1:
-        settings["decoder.pattern"] = tuple(dict(layer) for layer in layers[:period])
+        settings[f"{stack}.pattern"] = tuple(dict(layer) for layer in layers[:period])
         return
     for layer in layers[:1]:
-        settings.update({f"decoder.{name}": value for name, value in layer.items() if name != "dense"})
+        settings.update({f"{stack}.{name}": value for name, value in layer.items() if name != "dense"})
 
 
 def layers_of(stack: StackConfig) -> list[LayerConfig]:

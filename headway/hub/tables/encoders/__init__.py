@@ -1,0 +1,1 @@
+"""Tables of encoders that differ from BERT in more than names."""
