@@ -99,7 +99,8 @@ class Plan:
                 stream = self._branch(block.ffn.up, block.residual2, hidden, act)
             self._join(hidden, block.ffn.down, stream, block.residual2)
         wide = _empty(rows, lm.output.out_features)
-        normed = self._read(self.due if self.post else model.decoder.norm, self.now)[1]
+        final: Any = model.decoder.norm
+        normed = self._read(self.due if self.post else final, self.now)[1]
         self.calls.append(_product(self.now, lm.output, wide, **normed, scale=lm.config.scale))
         self.logits = wide[:, : lm.vocab]
         """(B, V)"""
