@@ -97,6 +97,8 @@ ENCODER_DECODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "mt5-encoder": ("MT5EncoderModel", "MT5Config", T5),
     "mt5-tag": ("MT5ForTokenClassification", "MT5Config", T5 | LABELS),
     "mt5-span": ("MT5ForQuestionAnswering", "MT5Config", T5),
+    **heads("longt5", "LongT5", dict(T5, local_radius=4), SEQ2SEQ_HEADS),
+    "longt5-encoder": ("LongT5EncoderModel", "LongT5Config", dict(T5, local_radius=7, feed_forward_proj="gated-gelu")),
     **heads("mbart", "MBart", SEQ2SEQ, SEQ2SEQ_HEADS, CLASSIFY, {"-span": "ForQuestionAnswering"}),
     "mbart-plain": ("MBartForConditionalGeneration", "MBartConfig", dict(SEQ2SEQ, scale_embedding=False)),
     **heads("m2m-100", "M2M100", dict(SEQ2SEQ, decoder_start_token_id=2), SEQ2SEQ_HEADS),  # it counts no padding

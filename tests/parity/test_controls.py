@@ -81,6 +81,7 @@ WRONG: dict[str, tuple[str, str, dict[str, Any]]] = {
     "deberta distances": ("deberta-every-distance", "encoder.distances", dict(buckets=9, max_distance=40)),
     "mt5 gate": ("mt5-lm", "encoder", dict(activation="relu")),
     "mt5 output": ("mt5-lm", "lm", dict(scale=32**-0.5)),
+    "longt5 window": ("longt5-lm", "encoder", dict(window=4)),
     "mbart scale": ("mbart-lm", "source", dict(scale=1.0)),
     "m2m-100 sines": ("m2m-100-lm", "source.positions", dict(layout="halves")),
     "m2m-100 first": ("m2m-100-lm", "target.positions", dict(offset=0)),
