@@ -72,6 +72,13 @@ def test_a_head_taken_away_moves_the_answer(studio: RunningStudio, page: Any, fo
     page.wait_for_selector(".x-bars.two")
     assert "Layer 1, head 2" in page.text_content(".x-list")
     assert "nats" in page.text_content(".x-effect")
+    slider = page.locator(".x-strength input")
+    slider.focus()
+    with page.expect_request("**/api/xray/change") as asked:
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowRight")
+    assert asked.value.post_data_json["changes"][0]["factor"] == 0.1
+    assert slider.evaluate("each => each === document.activeElement")  # a slider stays while it moves
     page.click("text=Undo all")
     page.wait_for_selector(".x-bars:not(.two)")
 
@@ -84,8 +91,12 @@ def test_the_other_views(studio: RunningStudio, page: Any, folders: dict[str, Pa
     page.focus("#x-tab-lens")
     page.keyboard.press("ArrowLeft")
     page.wait_for_selector(".head-grid canvas")
+    page.click("text=Whole layers, and attention rollout")
+    page.wait_for_selector(".matrix canvas[aria-label='rollout up to layer 2']")
+    page.select_option("select[aria-label=map]", "mean")
+    page.wait_for_selector(".matrix canvas[aria-label='mean of the heads of layer 2']")
     page.click("text=What each head looks at, as a table")
-    assert page.locator("table tbody tr").count() == 8
+    assert page.locator("table:has(caption:text-is('Heads')) tbody tr").count() == 8
     page.click("text=Two inputs")
     page.fill("textarea >> nth=1", "the rat")
     page.click("button:text-is('Patch')")
