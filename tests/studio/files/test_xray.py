@@ -8,7 +8,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from PIL import Image
 
+from headway.config.presets import vit
 from tests.inspect.conftest import config_of, made
 from tests.studio.conftest import RunningStudio
 
@@ -18,7 +20,8 @@ NASTY = "a<img src=x onerror=document.title=1>"
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     place = tmp_path_factory.mktemp("models")
-    return {name: made(config_of(name), name).save(place / name) for name in ("gpt2", "t5")}
+    config = {"gpt2": config_of("gpt2"), "t5": config_of("t5"), "vit": vit(2, 32, 4, image=16, patch=4, labels=3)}
+    return {name: made(each, name).save(place / name) for name, each in config.items()}
 
 
 def opened(page: Any, studio: RunningStudio, folder: Path, **words: Any) -> Any:
@@ -120,6 +123,21 @@ def test_an_encoder_decoder_has_three_kinds(studio: RunningStudio, page: Any, fo
         page.click(f"[role=group] >> text={kind}")
         page.wait_for_selector(f"[aria-pressed=true] >> text={kind}")
         page.wait_for_selector(".head-grid canvas")
+
+
+def test_attention_over_a_picture_that_is_sent(
+    studio: RunningStudio, page: Any, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    Image.new("RGB", (16, 16), "red").save(tmp_path / "red.png")
+    opened(page, studio, folders["vit"], input="drawn:circle", layer=1, head=2)
+    page.set_input_files("input[type=file]", tmp_path / "red.png")
+    page.wait_for_url("**red.png**")
+    page.wait_for_selector("[aria-label^='The picture']")
+    page.focus("[aria-label^='The picture']")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**query=2**")  # the second patch stands after the class token
+    assert page.locator("button:text-is('[CLASS]')").get_attribute("aria-pressed") == "false"
 
 
 def test_text_of_a_user_stays_text(studio: RunningStudio, page: Any, folders: dict[str, Path]) -> None:

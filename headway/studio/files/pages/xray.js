@@ -166,7 +166,7 @@ class Xray {
     const [looks, embeddings] = await Promise.all([pass.ask("looks", { kind: at.kind, position: at.position }), pass.ask("embeddings", { kind })]);
     const front = this.card.parts.find(p => p.part === "front" && p.of === kind), head = this.card.parts.find(p => p.part === "head" && p.answers);
     const output = kind === pass.output && pass.predictions;
-    const drawn = flow(info, { name: kind, room: this.view.clientWidth - (output ? 340 : 0), position: at.position, layer: at.layer, looks: this.info().cross ? null : looks, embeddings, entry: front?.vocab ? `${count(front.vocab)} → ${stack.d_model}` : stack ? "→ " + stack.d_model : "",
+    const drawn = flow(info, { name: kind, room: this.view.clientWidth - (output ? 372 : 0), position: at.position, layer: at.layer, looks: this.info().cross ? null : looks, embeddings, entry: front?.vocab ? `${count(front.vocab)} → ${stack.d_model}` : stack ? "→ " + stack.d_model : "",
       exit: head && output ? "→ " + count(head.answers) : "", onposition: position => this.set({ position }), onlayer: layer => this.set({ layer: layer === at.layer ? null : layer, head: null, query: null, key: null }) });
     if (output) this.effect.update(pass, this.changes.list, this.place());
     return h("div", { class: "x-flow" }, h("div", { class: "x-main" }, drawn, h("p", { class: "soft x-legend" }, h("span", { class: "x-key stream" }, "residual stream, as thick as it is long"), h("span", { class: "x-key attention" }, "what attention adds"),
