@@ -116,7 +116,7 @@ def test_a_part_is_zoomed_to_and_its_values_are_read(filled: RunningStudio, page
     page.get_by_label("Axis").or_(page.locator(".controls select")).first.select_option("seconds")
     page.wait_for_selector("text=seconds of training >> visible=true")
     page.locator("summary", has_text="Loss as a table").click()
-    assert page.locator("details[open] tbody tr").count() == 40
+    expect(page.locator("details[open] tbody tr")).to_have_count(40)
 
 
 def test_the_page_follows_a_run_that_trains(studio: RunningStudio, page: Any) -> None:
