@@ -203,14 +203,8 @@ def _lines(chats: Any, flaws: Any) -> list[str]:
 def _tokens(chats: Any, number: int, tokenizer: Any) -> list[dict[str, Any]]:
     here = slice(int(chats.starts[number]), int(chats.starts[number + 1]))
     ids = [int(i) for i in chats.ids[here]]
-    named = zip(ids, tokenizer.pieces(ids), chats.assistant_mask[here], strict=True)
-    return [{"id": i, "text": _text(tokenizer, i, piece), "answer": bool(counts)} for i, piece, counts in named]
-
-
-def _text(tokenizer: Any, token: int, piece: str) -> str:
-    """The text of a token; the vocabulary's spelling if the text is part of a character or would lose its space."""
-    text = str(tokenizer.decode([token], skip_special=False))
-    return piece if "\ufffd" in text or not text or piece.startswith("\u2581") else text
+    named = zip(ids, tokenizer.shown(ids), chats.assistant_mask[here], strict=True)
+    return [{"id": i, "text": text, "answer": bool(counts)} for i, text, counts in named]
 
 
 def painted(tokens: list[dict[str, Any]], *, colour: bool) -> str:

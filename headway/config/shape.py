@@ -57,7 +57,7 @@ def decoder_config(shape: ShapeConfig, vocab: int, length: int) -> AnyConfig:
 
 
 def _embedding_scale(shape: ShapeConfig, stack: StackConfig) -> float:
-    """√width where nothing brings small word vectors up: sines are of size 1 (2017), and Dynamic Tanh has no statistics.
+    """√width where nothing brings small word vectors up: sines are of size 1 (2017), Dynamic Tanh has no statistics.
 
     Without it neither learns in the time that other models take (docs/log.md).
     """

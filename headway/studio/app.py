@@ -27,7 +27,10 @@ FILES = Path(__file__).with_name("files")
 TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 SHARED = {"chart.js": script_text, "chart.css": style_text}
 """The charts, which reports hold too."""
-ROUTERS = tuple(page.router for page in (runs, run, compare, new, data, playground, xray, tokens, learn))
+ROUTERS = (
+    *(runs.router, run.router, compare.router, new.router, data.router),
+    *(playground.router, xray.router, tokens.router, learn.router),
+)
 """One for each page."""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from tests.parity.decoder_cases import DECODERS
 MakeCase = Callable[[str], Case]
 WRITERS = [name for name in DECODERS if name.endswith(("-lm", "gemma3-local", "gemma3-linear"))]
 EXPERTS = [name for name in WRITERS if name.startswith(("mixtral", "qwen3-moe"))]
+ORDINARY = ("opt-narrow-lm", "opt-plain-lm")
+"""Without a final norm: the kernels have no place for a map before the output matrix."""
 INT8_ERROR = 0.06
 """Of the norm of the logits: 127 steps for the largest weight of a row are 0.4 %, and there are a dozen matrices."""
 
@@ -37,10 +40,11 @@ def prompts() -> list[list[int]]:
 def test_every_check_passes(name: str, case: MakeCase) -> None:
     results = list(check_model(load_model(case(name).folder), compiled=False))
     assert [result for result in results if not result.ok] == []
-    meant = {result.name for result in results if result.means}
-    assert {"right padding = none", "left padding = none", "packed = separate", "cached = uncached"} <= meant
-    assert {"decoded = recomputed", "beams = reference", "LoRA merged = beside", "saved = loaded"} <= meant
-    assert ("sorted = one by one" in meant) == (name in EXPERTS)
+    done = {result.name for result in results if result.difference is not None}
+    assert {"right padding = none", "left padding = none", "packed = separate", "cached = uncached"} <= done
+    assert {"decoded = recomputed", "beams = reference", "LoRA merged = beside", "saved = loaded"} <= done
+    assert ("sorted = one by one" in done) == (name in EXPERTS)
+    assert ("fast decoder = step" in done) == (name not in (*EXPERTS, *ORDINARY)) or not find_spec("numba")
 
 
 @pytest.mark.parametrize("width", [1, 4])

@@ -54,6 +54,8 @@ def test_a_new_log_in_its_place_is_read_from_the_start(tmp_path: Path) -> None:
     assert run.read().status == "broken"
     grow(folder, *(json.dumps(each).encode() + b"\n" for each in steps(1, 3)))
     assert run.read().facts.steps == 3
+    (folder / "run" / "log.jsonl").write_text(json.dumps(steps(1, 1)[0]) + "\n")  # the same file, cut short
+    assert run.read().facts.steps == 1
 
 
 def test_a_trainer_that_was_killed_is_noticed(tmp_path: Path) -> None:

@@ -38,7 +38,8 @@ def draw(studio: RunningStudio, page: Any) -> Draw:
 def test_a_chart_names_its_curves_and_has_a_table(draw: Draw) -> None:
     page = draw(
         """window.chart = lineChart(host, { title: "T", axis: "step", whole: true, log: true, tall: true, series: [
-             { name: hostile, x: [0, 50, 100], y: [3, null, 1], dots: true }, { name: "b", x: [0, 100], y: [2, 2] }] })"""
+             { name: hostile, x: [0, 50, 100], y: [3, null, 1], dots: true },
+             { name: "b", x: [0, 100], y: [2, 2] }] })"""
     )
     assert (
         page.locator("svg[role=img]").get_attribute("aria-label").startswith(f"T over step: {HOSTILE} from 3 to 1; b")
@@ -57,7 +58,8 @@ def test_a_chart_names_its_curves_and_has_a_table(draw: Draw) -> None:
 
 def test_new_values_keep_the_part_that_is_shown(draw: Draw) -> None:
     page = draw(
-        """const series = n => [{ name: "a", x: Array.from({ length: n }, (_, i) => i), y: Array.from({ length: n }, (_, i) => i) }];
+        """const series = n => [{ name: "a", x: Array.from({ length: n }, (_, i) => i),
+             y: Array.from({ length: n }, (_, i) => i) }];
            window.series = series;
            window.chart = lineChart(host, { axis: "step", whole: true, series: series(101) })"""
     )
@@ -73,7 +75,8 @@ def test_new_values_keep_the_part_that_is_shown(draw: Draw) -> None:
 
 def test_a_spike_is_cut_off_and_the_logarithm_hides_what_is_not_positive(draw: Draw) -> None:
     page = draw(
-        """const x = Array.from({ length: 300 }, (_, i) => i), y = x.map(i => i === 100 ? 1e6 : i === 200 ? 0 : 1 + i / 300);
+        """const x = Array.from({ length: 300 }, (_, i) => i),
+             y = x.map(i => i === 100 ? 1e6 : i === 200 ? 0 : 1 + i / 300);
            lineChart(host, { axis: "step", log: true, series: [{ name: "a", x, y }] })"""
     )
     top = [float(text) for text in page.locator(".plot .y").all_text_contents()]
@@ -99,7 +102,8 @@ def test_bars_and_histograms_say_their_numbers(draw: Draw) -> None:
     )
     assert page.locator("tbody tr").all_text_contents() == [f"{HOSTILE}3", "b12,345"]
     page = draw(
-        """histogram(host, [{ from: 0, to: 10, count: 4 }, { from: 10, to: 20, count: 0 }], { title: "L", axis: "tokens" })"""
+        """histogram(host, [{ from: 0, to: 10, count: 4 }, { from: 10, to: 20, count: 0 }],
+             { title: "L", axis: "tokens" })"""
     )
     page.locator("summary").click()
     page.locator("tbody tr").first.wait_for()

@@ -18,6 +18,7 @@ from torch import Tensor
 from headway.checks.equivalence.reference import NEW, Reference, with_kernels
 from headway.checks.equivalence.result import Outcome, max_difference, skip
 from headway.generate.accel import dispatch as fast
+from headway.generate.accel.abilities import CPU_STACK, CUDA_STACK, first_refused
 from headway.generate.decode import decode
 from headway.generate.engine.engine import Engine, Request
 from headway.generate.prefix_cache import PrefixCache
@@ -87,22 +88,10 @@ def why_not(model: Model) -> str:
     if model.config.encoder is not None:
         return "only for models without an encoder"
     assert stack is not None
-    odd = [
-        "relative",
-        "alibi",
-        "sparse",
-        "window",
-        "layer_scale",
-        "softcap",
-        "qk_norm",
-        "pattern",
-        "parallel",
-        "experts",
-    ]
-    odd_values = {name: getattr(stack, name) for name in odd}
-    if found := [name for name, value in odd_values.items() if value not in (None, False, "none", ())]:
-        return f"the kernels do not support {found[0]}"
-    wanted = (torch.float32,) if device_of(model).type == "cpu" else (torch.bfloat16, torch.float16)
+    on_cpu = device_of(model).type == "cpu"
+    if (field := first_refused(stack, CPU_STACK if on_cpu else CUDA_STACK)) is not None:
+        return f"the kernels do not support {field}"
+    wanted = (torch.float32,) if on_cpu else (torch.bfloat16, torch.float16)
     if dtype not in wanted:
         return f"the kernels are for {' and '.join(str(d).removeprefix('torch.') for d in wanted)}"
     return "no kernels for this architecture, or on this machine"

@@ -135,6 +135,15 @@ class Tokenizer:
         """Return the vocabulary entry of each id, as in the file; "" for an id without one."""
         return [self.backend.id_to_token(i) or "" for i in _ids(ids)]
 
+    def shown(self, ids: Sequence[int]) -> list[str]:
+        """Return each id as people can read it: its text, or the vocabulary's spelling of what is no text by itself.
+
+        That is a part of a character, a token without a text, or one that would lose its space.
+        """
+        found = zip(self.pieces(ids), ([i] for i in ids), strict=True)
+        texts = ((piece, self.decode(one, skip_special=False)) for piece, one in found)
+        return [piece if "\ufffd" in text or not text or piece.startswith("\u2581") else text for piece, text in texts]
+
     @cached_property
     def growth(self) -> float:
         """The most that the normalizer lengthens a text, as a factor."""

@@ -12,7 +12,15 @@ from typing import Any
 
 from torch import nn
 
-from headway.config.model import LMHeadConfig, ModelConfig, PositionConfig, RopeConfig, StackConfig, TokensConfig
+from headway.config.model import (
+    LayerConfig,
+    LMHeadConfig,
+    ModelConfig,
+    PositionConfig,
+    RopeConfig,
+    StackConfig,
+    TokensConfig,
+)
 from headway.kernels.linear import Linear
 from headway.kernels.quantized import Int8Linear, Int8Matrix
 from headway.model.attention import Attention
@@ -48,11 +56,16 @@ def _part_or_none(rules: Mapping[str, Rule]) -> Rule:
 
 def within(part: Any, rules: Mapping[str, Rule]) -> bool:
     """Whether every field of a config has a value that the rules allow, or its default if no rule names it."""
+    return first_refused(part, rules) is None
+
+
+def first_refused(part: Any, rules: Mapping[str, Rule]) -> str | None:
+    """The first field of a config with a value that the rules do not allow."""
     for field in fields(part):
         value, rule = getattr(part, field.name), rules.get(field.name)
         if not (value == _default(field) if rule is None else rule(value)):
-            return False
-    return True
+            return field.name
+    return None
 
 
 def _default(field: Field[Any]) -> object:
@@ -109,13 +122,20 @@ MODEL: dict[str, Rule] = {
     "quantization": exactly("none", "int8"),  # see MATRICES too
 }
 
-CPU = {**MODEL, "decoder": _part_or_none(STACK | of_any("norm_bias"))}
+LAYER = of_any("window") | {"rope": _part_or_none(ROPE), "dense": exactly(False)}
+CPU_STACK = {
+    **(STACK | of_any("norm_bias", "norm_at", "first_norm", "residual_scale", "parallel", "softcap", "qk_norm")),
+    **of_any("window", "alibi"),
+    "pattern": lambda layers: all(within(layer, LAYER) for layer in layers),
+}
+CPU = {**MODEL, "decoder": _part_or_none(CPU_STACK), "lm": _part_or_none(HEAD | of_any("softcap"))}
 """Numba's kernels, for sampling and for beam search."""
-CUDA = {**MODEL, "decoder": _part_or_none(STACK | {"norm_at": exactly("pre")}), "quantization": exactly("none")}
+CUDA_STACK = STACK | {"norm_at": exactly("pre")}
+CUDA = {**MODEL, "decoder": _part_or_none(CUDA_STACK), "quantization": exactly("none")}
 """Triton's kernels for sampling."""
 CUDA_BEAMS = {**MODEL, "decoder": _part_or_none(STACK | {"rope": exactly(None)}), "quantization": exactly("none")}
 
-KNOWN_CONFIGS = (ModelConfig, StackConfig, RopeConfig, TokensConfig, PositionConfig, LMHeadConfig)
+KNOWN_CONFIGS = (ModelConfig, StackConfig, LayerConfig, RopeConfig, TokensConfig, PositionConfig, LMHeadConfig)
 """The configs whose fields are in the tables above."""
 MODULES = {Stack, Block, Attention, Residual, FeedForward, LayerNorm, RMSNorm, LMHead, nn.ModuleList}
 """The modules that the kernels replace …"""
@@ -131,7 +151,7 @@ def can(model: Transformer, rules: Mapping[str, Rule], *matrices: type) -> bool:
     stack, head = config.decoder, config.lm
     if stack is None or head is None or config.target is None:
         return False
-    norms = stack.final_norm == (stack.norm_at == "pre")
+    norms = stack.final_norm == (stack.norm_at != "post")
     scaled = head.scale == 1 or head.bias == "none"
     straight = model.lm.project is None  # no map before the output matrix
     return norms and scaled and straight and stack.head_width % 2 == 0 and _made_of(model, matrices)

@@ -76,7 +76,7 @@ def vocabulary(loaded: Loaded) -> Vocabulary:
     for name in ("source", "target"):
         front = getattr(model, name, None)
         table = getattr(front, "table", None)
-        if isinstance(table, nn.Embedding) and isinstance(front.config, TokensConfig):
+        if front is not None and isinstance(table, nn.Embedding) and isinstance(front.config, TokensConfig):
             tokenizer = loaded.require_tokenizer()
             vectors = table.weight.detach()[: front.config.vocab].float()
             return Vocabulary(tokenizer.pieces(range(len(vectors))), vectors, partial(_tokens_of, tokenizer))

@@ -47,7 +47,7 @@ class Pupil:
         for _ in range(steps):
             loss = self._loss()
             self.optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             self.norms = gradient_norms(self.model)
             self.optimizer.step()
             self.losses.append(float(loss.detach()))

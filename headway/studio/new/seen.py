@@ -140,7 +140,7 @@ def _tokens(
     real = len(numbers)
     while real and numbers[real - 1] == pad and not counts[real - 1]:
         real -= 1
-    texts = token_texts(tokenizer, numbers[: min(real, TOKENS)])
+    texts = _texts(tokenizer, numbers[: min(real, TOKENS)])
     shown: list[dict[str, Any]] = [
         {"id": i, "text": text, "counts": count}
         for i, text, count in zip(numbers, texts, counts[: len(texts)], strict=False)
@@ -148,7 +148,7 @@ def _tokens(
     for token, target in zip(shown, targets, strict=False):
         if target != IGNORE:
             of_labels = not get_task(training.recipe.task).predicts_tokens and target < len(names)
-            token["wanted"] = names[target] if of_labels else token_texts(tokenizer, [target])[0]
+            token["wanted"] = names[target] if of_labels else _texts(tokenizer, [target])[0]
     return {
         "kind": "tokens",
         "name": "writes" if writes else "reads",
@@ -161,15 +161,8 @@ def _tokens(
     }
 
 
-def token_texts(tokenizer: Tokenizer | None, ids: list[int]) -> list[str]:
-    """The text of each token; the vocabulary's spelling of a part of a character, the id without a tokenizer."""
-    if tokenizer is None:
-        return [str(i) for i in ids]
-    found = []
-    for i, piece in zip(ids, tokenizer.pieces(ids), strict=True):
-        text = tokenizer.decode([i], skip_special=False)
-        found.append(piece if "\ufffd" in text or not text or piece.startswith("\u2581") else text)
-    return found
+def _texts(tokenizer: Tokenizer | None, ids: Sequence[int]) -> list[str]:
+    return [str(i) for i in ids] if tokenizer is None else tokenizer.shown(ids)
 
 
 def _heard_or_seen(kind: str, value: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter
@@ -102,7 +102,9 @@ def _starting(studio: Studio) -> set[str]:
     return {job.words[2].rpartition("/")[2] for job in jobs}
 
 
-async def _differences(studio: Studio, tables: AsyncIterator[dict[str, Row]]) -> AsyncIterator[dict[str, Any] | None]:
+async def _differences(
+    studio: Studio, tables: AsyncIterator[dict[str, Row]]
+) -> AsyncGenerator[dict[str, Any] | None, None]:
     before: dict[str, Row] = {}
     async for now in tables:
         if now is None:  # a sign of life

@@ -12,7 +12,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from headway.inspect.attribution import Method
-from headway.inspect.changes import Ablate, Change, Scale
+from headway.inspect.changes import Change, Scale
 from headway.inspect.show.page import page
 from headway.studio.context import Studio
 from headway.studio.xray.card import model_card
@@ -54,8 +54,7 @@ class Turn(Body):
     factor: Annotated[float, Field(ge=-20, le=20, strict=False)]
 
     def change(self) -> Change:
-        where: dict[str, Any] = self.model_dump(exclude={"factor"})
-        return Scale(**where, factor=self.factor) if self.factor else Ablate(**where)
+        return Scale(**self.model_dump())
 
 
 class RunBody(ModelBody):

@@ -105,7 +105,7 @@ def overlaid(
         if len(run.steps["step"])
     ]
     goals = dict.fromkeys(["valid", *(part.run.facts.primary_metric for _, _, part in parts)])
-    panels = [
+    panels: list[dict[str, Any]] = [
         {"key": "loss", "title": "Training loss", "log": True, "tall": True, "series": _each(parts, "loss")},
         *(
             {

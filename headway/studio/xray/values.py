@@ -151,8 +151,8 @@ def before_and_after(session: Session, seen: Pass, changes: Sequence[Change], po
     ids = sorted(dict.fromkeys([*best[0], *best[1]]), key=lambda i: -float(rows[0][i]))
     moved = None
     if not (readout.number or readout.several):
-        first, second = (row.double().clamp(min=1e-12) for row in rows)
-        moved = float((first * (first.log() - second.log())).sum())
+        old, new = (row.double().clamp(min=1e-12) for row in rows)
+        moved = float((old * (old.log() - new.log())).sum())
     return {
         "position": position,
         "answers": [

@@ -12,7 +12,9 @@ from torch import nn
 from headway.config.networks.baseline import BaselineConfig
 from headway.config.networks.kinds import AnyConfig
 from headway.config.networks.ngram import NGramConfig
+from headway.model.feed_forward import Experts
 from headway.model.model import Model
+from headway.model.stack import Stack
 from headway.tasks.recipe import Recipe
 from headway.tasks.registry import get_task
 
@@ -36,11 +38,23 @@ def flops_per_token(config: AnyConfig, parameters: int, length: int) -> float:
 
 
 def multiplied_parameters(model: Model) -> int:
-    """The weights that take part in products: a table from which rows are only taken costs nothing."""
+    """The weights that take part in the products of a token: a table from which rows are only taken costs nothing.
+
+    Of experts those count that a token takes, and blocks that share weights count as if they did not.
+    """
     padding = {id(weight): weight[rows:].numel() for weight, rows in model.vocabulary_rows()}
     parts = (part for part in model.modules() if not isinstance(part, nn.Embedding))
     used = {id(weight): weight for part in parts for weight in part.parameters(recurse=False)}
-    return sum(weight.numel() - padding.get(key, 0) for key, weight in used.items())
+    times: dict[int, float] = {}
+    for part in model.modules():
+        if isinstance(part, Experts):
+            matrices = [*part.up.parameters(), *part.down.parameters()]
+            times |= {id(weight): part.config.top_k / part.config.count for weight in matrices}
+    for part in model.modules():
+        if isinstance(part, Stack) and part.config.shared:
+            weights = part.blocks.parameters()
+            times |= {id(weight): part.config.n_layers * times.get(id(weight), 1.0) for weight in weights}
+    return round(sum(times.get(key, 1.0) * (weight.numel() - padding.get(key, 0)) for key, weight in used.items()))
 
 
 def model_flops_per_token(recipe: Recipe, model: Model) -> float:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from headway.config.recipe import TrainConfig
 from headway.joint.towers import TwoTowers
 from headway.model.attention import Attention
-from headway.model.feed_forward import FeedForward
+from headway.model.feed_forward import Experts, FeedForward
 from headway.model.model import Model
 from headway.model.stack import Stack
 from headway.train.optim.muon import Muon
@@ -155,7 +155,7 @@ def _rate(rate: float, model: nn.Module) -> float | Tensor:
 
 
 def _matrices(model: nn.Module, named: dict[str, nn.Parameter]) -> tuple[dict[str, Tensor], list[_FusedPart]]:
-    """The blocks' matrices by name. Fused ones are split, because Muon would mix queries, keys and values."""
+    """The blocks' matrices by name. Fused ones are split: Muon would mix queries, keys and values, or experts."""
     matrices: dict[str, Tensor] = {}
     fused_parts: list[_FusedPart] = []
     stacks = [(name, module) for name, module in model.named_modules() if isinstance(module, Stack)]
@@ -166,6 +166,10 @@ def _matrices(model: nn.Module, named: dict[str, nn.Parameter]) -> tuple[dict[st
             sizes |= {f"{name}.qkv.weight": [q, kv, kv], f"{name}.kv.weight": [kv, kv]}
         elif isinstance(module, FeedForward) and module.gated:
             sizes[f"{name}.up.weight"] = [module.up.out_features // 2] * 2
+        elif isinstance(module, Experts):
+            count = module.config.count * (2 if module.gated else 1)
+            sizes[f"{name}.up.weight"] = [module.config.d_ff] * count
+            sizes[f"{name}.down.weight"] = [len(module.down.weight) // module.config.count] * module.config.count
     for name, parameter in named.items():
         if parameter.ndim != 2 or not any(name.startswith(f"{stack}.blocks.") for stack, _ in stacks):
             continue

@@ -478,3 +478,10 @@ def test_one_long_word_does_not_hold_up_training(kind: str, letters: str, tmp_pa
     assert again.ids([word, "the cat"]) == made.ids([word, "the cat"])
     if kind in ("bpe", "unigram"):
         assert again.decode(again.ids([word])[0]) == word
+
+
+def test_ids_are_shown_by_their_texts_or_by_the_vocabularys_spelling() -> None:
+    made = train_tokenizer("bytes", ["a b"], 0)
+    half = made.ids(["é"])[0][:1]
+    assert made.shown(made.ids(["a b"])[0]) == ["a", " ", "b"]
+    assert made.shown(half) == made.pieces(half) and "\ufffd" not in made.shown(half)[0]

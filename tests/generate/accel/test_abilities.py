@@ -70,6 +70,7 @@ VALUES: dict[type, dict[str, tuple[Any, ...]]] = {
         "experts": (None, configs.ExpertsConfig(count=4, d_ff=24)),
         "distances": (None, configs.DistancesConfig(buckets=6, max_distance=5)),
     },
+    configs.LayerConfig: {"window": (None, 2), "rope": (None, RopeConfig(theta=7.0)), "dense": YES_OR_NO},
     RopeConfig: {
         "theta": (10_000.0, 7.0), "factor": (1.0, 3.0), "low_factor": (1.0, 0.5), "high_factor": (4.0, 2.0),
         "original_length": (8192, 4), "partial": (1.0, 0.5),
@@ -125,6 +126,9 @@ def changed(base: ModelConfig, kind: type, change: Callable[[Any], Any]) -> Mode
         return found
     if kind is StackConfig:
         return replace(base, decoder=change(base.decoder))
+    if kind is configs.LayerConfig:
+        pattern = change(configs.LayerConfig(rope=base.decoder.rope)), configs.LayerConfig()
+        return replace(base, decoder=replace(base.decoder, window=None, rope=None, pattern=pattern))
     if kind is RopeConfig:
         return replace(base, decoder=replace(base.decoder, rope=change(base.decoder.rope or RopeConfig())))
     if kind is TokensConfig:
@@ -216,6 +220,7 @@ def test_every_field_is_listed(kind: type) -> None:
     tables = {
         ModelConfig: abilities.MODEL,
         StackConfig: abilities.STACK,
+        configs.LayerConfig: abilities.LAYER,
         RopeConfig: abilities.ROPE,
         TokensConfig: abilities.TOKENS,
         PositionConfig: abilities.POSITIONS,

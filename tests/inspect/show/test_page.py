@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -67,12 +68,15 @@ def test_nothing_is_loaded_and_only_one_script_runs(bundle: Bundle) -> None:
     assert not re.search(r"(src|href)=[\"']?(https?:)?//", text)
 
 
-def test_tokens_cannot_become_markup(bundle: Bundle) -> None:
-    text = page_of(bundle, "</script><img src=x onerror=alert(1)>")
+def test_names_cannot_become_markup(classifier: Bundle) -> None:
+    hostile = "</script><img src=x onerror=alert(1)>"
+    model = Transformer(replace(classifier.config, labels=(hostile, "b", "c"))).eval()  # type: ignore[arg-type,type-var]
+    text = page_of(replace(classifier, name=hostile, model=model), hostile)
     assert text.count("</script>") == 2
     assert "<img src=x" not in text
-    tokens = values_of(text)["kinds"]["decoder"]["tokens"]  # type: ignore[index]
-    assert "".join(tokens) == "</script><img src=x onerror=alert(1)>"
+    values = values_of(text)
+    assert "".join(values["kinds"]["encoder"]["tokens"]) == hostile  # type: ignore[index]
+    assert hostile in {label for label, _ in values["predictions"][0]}  # type: ignore[index]
 
 
 def test_attribution_and_patching_stand_in_the_page(bundle: Bundle, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from headway.studio.new.seen import token_texts, views
+from headway.studio.new.seen import views
 from headway.tasks.losses.tokens import IGNORE
 from headway.tasks.recipe import load_recipe
 from headway.tasks.training import TaskContext, Training, make_training
@@ -104,10 +104,3 @@ def test_wanted_tokens_stand_where_the_loss_wants_them(tmp_path: Path) -> None:
     wanted = made.wanted(batch)
     assert wanted is not None and batch.tensors[0] is not None
     assert (wanted[:, :-1] == batch.tensors[0][:, 1:]).all() and (wanted != IGNORE).all()
-
-
-def test_a_token_without_a_text_of_its_own_has_the_vocabularys_spelling(tmp_path: Path) -> None:
-    made = training(tmp_path, "tiny")
-    assert made.tokenizer is not None
-    assert token_texts(None, [3, 4]) == ["3", "4"]
-    assert token_texts(made.tokenizer, [65, 0xC3]) == ["A", *made.tokenizer.pieces([0xC3])]

@@ -189,6 +189,15 @@ def test_mistakes_are_shown_where_they_are_made(studio: RunningStudio, page: Any
     page.wait_for_selector('text=did you mean "train.steps"')
 
 
+def test_an_address_with_a_mistake_can_be_mended(studio: RunningStudio, page: Any) -> None:
+    page.goto(studio.address)
+    page.goto(f"{studio.url}/new?recipe=tiny&set=train.lr=-3&set=seed=4")
+    page.wait_for_selector("text=train.lr = -3.0 should be at least 0")
+    page.click("text=Leave train.lr out")
+    page.wait_for_selector("text=All settings")
+    has_value(page, "#command", "headway train tiny seed=4")
+
+
 def test_data_are_understood_in_the_page_and_bad_rows_left_out(
     studio: RunningStudio, page: Any, tmp_path: Path
 ) -> None:

@@ -74,12 +74,29 @@ def test_a_deleted_run_comes_back(filled: RunningStudio) -> None:
     assert not any((filled.studio.runs / TRASH / ticket).parent.glob("*"))
 
 
-@pytest.mark.parametrize(
-    "name", ["..", ".", "", "a/b/c", "../x", ".hidden", "nope", "a\\b", "a\0b", "x" * 300, "/etc", "good-0001/.."]
+ELSEWHERE = (
+    "..",
+    ".",
+    "",
+    "a/b/c",
+    "../x",
+    ".hidden",
+    "nope",
+    "a\\b",
+    "a\0b",
+    "x" * 300,
+    "/etc",
+    "bad-0001/..",
+    "../outside",
 )
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
 @pytest.mark.parametrize("verb", ["stop", "resume", "delete"])
 def test_nothing_but_a_run_of_the_folder_is_touched(filled: RunningStudio, verb: str, name: str) -> None:
+    outside = write_run(filled.studio.runs.parent / "outside", finished())
     assert filled.client.post(f"/api/runs/{verb}", json={"name": name}).status_code in (400, 404)
+    assert (outside / "run").is_dir() and not filled.studio.jobs.all()
 
 
 def test_a_run_that_does_not_train_is_not_stopped(filled: RunningStudio) -> None:

@@ -1,4 +1,4 @@
-"""Small models under inspection: a decoder, an encoder with labels, an encoder–decoder."""
+"""Small models under inspection: two decoders, an encoder with labels, an encoder–decoder."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.inspect.conftest import config_of, made
 TEXT = "the cat sat"
 
 
-@pytest.fixture(params=["gpt2", "classifier", "t5"])
+@pytest.fixture(params=["gpt2", "llama", "classifier", "t5"])
 def seen(request: pytest.FixtureRequest) -> tuple[Session, Pass]:
     """A session, and a pass of a text."""
     session = Session(made(config_of(request.param), request.param))

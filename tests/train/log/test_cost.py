@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from headway.baselines.build import make_model
+from headway.config.model import ExpertsConfig, ModelConfig
 from headway.config.recipe import ShapeConfig
 from headway.config.shape import decoder_config
 from headway.tasks.lm.training import LanguageModelTraining
@@ -43,6 +47,24 @@ def test_an_estimate_is_what_torch_counts(shape: dict[str, object], monkeypatch:
     model = make_model(decoder_config(recipe.model, VOCAB, LENGTH))
     ids = torch.randint(0, VOCAB, (4, LENGTH))
     seen = sdpa_kernel(SDPBackend.MATH), torch.backends.mkldnn.flags(enabled=False)  # fused kernels are not counted
+    with seen[0], seen[1], FlopCounterMode(display=False) as counter:
+        LanguageModelTraining.loss(model, ids, ids, None).backward()
+    estimate = model_flops_per_token(recipe, model) * ids.numel()
+    assert counter.get_total_flops() == pytest.approx(estimate, rel=0.04)
+
+
+@pytest.mark.filterwarnings("ignore:TF32 acceleration")
+@pytest.mark.parametrize("fields", [{"experts": ExpertsConfig(count=8, d_ff=96, shared=32)}, {"shared": True}], ids=str)
+def test_experts_and_shared_blocks_are_counted_as_they_are_used(
+    fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headway.kernels.linear.onednn_is_faster", lambda: False)
+    recipe = recipe_of(heads=2)
+    config = decoder_config(recipe.model, VOCAB, LENGTH)
+    assert isinstance(config, ModelConfig) and config.decoder is not None
+    model = make_model(replace(config, decoder=replace(config.decoder, n_layers=4, **fields)))
+    ids = torch.randint(0, VOCAB, (4, LENGTH))
+    seen = sdpa_kernel(SDPBackend.MATH), torch.backends.mkldnn.flags(enabled=False)
     with seen[0], seen[1], FlopCounterMode(display=False) as counter:
         LanguageModelTraining.loss(model, ids, ids, None).backward()
     estimate = model_flops_per_token(recipe, model) * ids.numel()

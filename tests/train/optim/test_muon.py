@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
+from headway.config.model import ExpertsConfig, ModelConfig
 from headway.config.recipe import ShapeConfig, TrainConfig
 from headway.config.shape import decoder_config
 from headway.model.model import Transformer
@@ -28,6 +31,25 @@ def test_the_same_steps_as_torch() -> None:
     for ours, theirs in zip(*results, strict=True):
         assert float((ours - theirs).detach().abs().max()) < 2e-2 * 0.05  # bfloat16 inside, in another order
     assert float((results[0][0] - start[0]).detach().abs().max()) > 0.05
+
+
+def test_experts_are_orthogonalised_apart() -> None:
+    base = decoder_config(ShapeConfig(depth=1, width=16, heads=4, gated=True), 20, 8)
+    assert isinstance(base, ModelConfig) and base.decoder is not None
+    model = Transformer(replace(base, decoder=replace(base.decoder, experts=ExpertsConfig(count=3, d_ff=24))))
+    optimizer = make_optimizer(model, TrainConfig(steps=1, optimizer="muon", lr=0.1, weight_decay=0.0), 16)
+    up, down = model.decoder.blocks[0].ffn.up.weight, model.decoder.blocks[0].ffn.down.weight
+    before = up.detach().clone(), down.detach().clone()
+    for parameter in model.parameters():
+        parameter.grad = torch.randn_like(parameter)
+    up.grad[:24] *= 1000
+    down.grad[16:32] *= 1000
+    optimizer.step()
+    for weight, old, rows in ((up, before[0], 24), (down, before[1], 16)):
+        for part in (weight.detach() - old).split(rows):
+            values = torch.linalg.svdvals(part / (0.1 * 0.2 * 24**0.5))
+            assert float(values.min()) > 0.3 and float(values.max()) < 1.5
+    assert {name.partition("[")[0] for name in optimizer.named} == {name for name, _ in model.named_parameters()}
 
 
 def test_fused_matrices_are_orthogonalised_apart() -> None:

@@ -167,21 +167,25 @@ def turned(x, angles, at, rotary, out):
 
 
 @compiled()
-def mix(query, cells, content, held, group, seen, scale, out):
+def mix(query, cells, content, held, group, first, seen, scale, cap, slope, out):
     """Attention of one query over a KV cache (rows, G, S, D); column c is in row held[c].
 
-    Columns that are not `seen` get no weight.
+    Columns before `first`, and those that are not `seen`, get no weight. `cap` bounds the scores if it is not 0;
+    `slope` is the penalty of a column by its distance from the last one (ALiBi).
     """
     count, width = len(seen), len(query)
     weights = np.empty(count, F)
     peak = F(-np.inf)
-    for c in range(count):
-        weights[c] = dot(cells[held[c], group, c], query) * scale if seen[c] else F(-np.inf)
+    for c in range(first, count):
+        score = dot(cells[held[c], group, c], query) * scale
+        if cap:
+            score = cap * F(math.tanh(score / cap))
+        weights[c] = score - slope * F(count - 1 - c) if seen[c] else F(-np.inf)
         peak = max(peak, weights[c])
     for d in range(width):
         out[d] = F(0)
     total = F(0)
-    for c in range(count):
+    for c in range(first, count):
         if seen[c]:
             weight = F(math.exp(weights[c] - peak))
             total += weight
@@ -193,7 +197,7 @@ def mix(query, cells, content, held, group, seen, scale, out):
 
 
 @compiled()
-def attend_head(qkv, keys, values, angles, rotary, held, last, group, scale, out):
+def attend_head(qkv, keys, values, angles, rotary, held, last, group, scale, window, cap, slopes, out):
     """One key-value head of one new token: store key and value in column `last`, then attend up to there."""
     groups, width = keys.shape[1], keys.shape[3]
     heads = len(out) // width
@@ -205,19 +209,23 @@ def attend_head(qkv, keys, values, angles, rotary, held, last, group, scale, out
     for d in range(width):
         own[d] = qkv[at + d]
     query, seen = np.empty(width, F), np.ones(last + 1, np.bool_)
+    first = max(0, last + 1 - window) if window else 0
     for head in range(group * each, (group + 1) * each):
         at = head * width
         turned(qkv[at : at + width], angles, last, rotary, query)
-        mix(query, keys, values, held, group, seen, scale, out[at : at + width])
+        mix(query, keys, values, held, group, first, seen, scale, cap, slopes[head], out[at : at + width])
 
 
 @compiled(parallel=True)
-def attend(qkv, keys, values, angles, rotary, held, end, scale, out):
-    """Self-attention: new token b goes to column end[b] and attends up to there; column c is in row held[b, c]."""
+def attend(qkv, keys, values, angles, rotary, held, end, scale, window, cap, slopes, out):
+    """Self-attention: new token b goes to column end[b] and attends up to there; column c is in row held[b, c].
+
+    With a `window`, it attends to so many columns, its own included.
+    """
     groups = keys.shape[1]
     for i in prange(len(qkv) * groups):
         b, g = i // groups, i % groups
-        attend_head(qkv[b], keys, values, angles, rotary, held[b], end[b], g, scale, out[b])
+        attend_head(qkv[b], keys, values, angles, rotary, held[b], end[b], g, scale, window, cap, slopes, out[b])
 
 
 @compiled(parallel=True)
@@ -229,7 +237,35 @@ def cross_attend(queries, keys, values, held, seen, scale, out):
         b, head = i // heads, i % heads
         at = head * width
         group = head // (heads // groups)
-        mix(queries[b, at : at + width], keys, values, held[b], group, seen[b], scale, out[b, at : at + width])
+        query, into = queries[b, at : at + width], out[b, at : at + width]
+        mix(query, keys, values, held[b], group, 0, seen[b], scale, F(0), F(0), into)
+
+
+@compiled()
+def norm_parts(x, begin, end, gain, shift, eps, offset, kind):
+    """The norm of each part of columns `begin` to `end` of x (B, K), as wide as the gain, in place."""
+    width = len(gain)
+    for at in range(begin, end, width):
+        part = x[:, at : at + width]
+        normalise(part, gain, shift, eps, offset, kind, part)
+
+
+@compiled()
+def add_normed(x, gain, shift, eps, offset, kind, scale, residual, out):
+    """out = residual + norm(x) · scale, of rows (B, K)."""
+    normalise(x, gain, shift, eps, offset, kind, x)
+    for b in range(len(x)):
+        for k in range(x.shape[1]):
+            out[b, k] = residual[b, k] + x[b, k] * scale
+
+
+@compiled(parallel=True)
+def bound(x, cap):
+    """cap · tanh(x / cap) in place, of x (B, N)."""
+    width = x.shape[1]
+    for i in prange(len(x) * width):
+        b, n = i // width, i % width
+        x[b, n] = cap * F(math.tanh(x[b, n] / cap))
 
 
 @compiled()

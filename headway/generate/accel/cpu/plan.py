@@ -21,7 +21,7 @@ from headway.generate.accel.cpu import kernels
 from headway.kernels.quantized import Int8Linear
 from headway.model.model import Transformer
 from headway.model.norms import LayerNorm, RMSNorm
-from headway.model.positions import rotary_angles
+from headway.model.positions import alibi_slopes, rotary_angles
 
 Array = NDArray[Any]
 Call = tuple[Callable[..., None], tuple[Any, ...]]
@@ -66,7 +66,7 @@ class Plan:
         self.end = np.zeros(rows, np.int64)
         """(B,): the column of the next token."""
         self.calls: list[Call] = []
-        self.pre = stack.norm_at == "pre"
+        self.post = stack.norm_at == "post"
         self.due: Norm | None = None
         """A post-norm that the next product applies to its input."""
         self.x = self.now = _empty(rows, stack.d_model)
@@ -74,25 +74,38 @@ class Plan:
         self.other = np.empty_like(self.x)
         qkv, mixed = _empty(rows, (stack.n_heads + 2 * stack.kv_heads) * width), _empty(rows, stack.n_heads * width)
         hidden, scale = _empty(rows, stack.d_ff), np.float32(stack.scale or width**-0.5)
-        place = (*_angles(stack, width, columns), self.held, self.end, scale)
+        places = [_places(kind, width, columns) for kind in model.decoder.kinds]
         blocks: list[Any] = list(model.decoder.blocks)
         for layer, block in enumerate(blocks):
-            stream = self._branch(block.attention.qkv, block.residual1.norm, qkv)
-            self.calls.append((kernels.attend, (qkv, keys[layer].numpy(), values[layer].numpy(), *place, mixed)))
-            self._join(mixed, block.attention.out, stream, block.residual1.norm)
+            before = self.now
+            stream = self._branch(block.attention.qkv, block.residual1, qkv)
+            self._norm_heads(block.attention, qkv)
+            angles, limits = places[model.decoder.kind_of[layer]]
+            cache = (keys[layer].numpy(), values[layer].numpy())
+            self.calls.append((kernels.attend, (qkv, *cache, *angles, self.held, self.end, scale, *limits, mixed)))
+            self._join(mixed, block.attention.out, stream, block.residual1)
             if memory is not None:
                 queries = np.empty_like(mixed)
-                stream = self._branch(block.cross.q, block.residual_cross.norm, queries)
+                stream = self._branch(block.cross.q, block.residual_cross, queries)
                 read = (memory.keys[layer], memory.values[layer], memory.held, memory.seen)
                 self.calls.append((kernels.cross_attend, (queries, *read, scale, mixed)))
-                self._join(mixed, block.cross.out, stream, block.residual_cross.norm)
+                self._join(mixed, block.cross.out, stream, block.residual_cross)
             act = (block.ffn.activation, block.ffn.gated)
-            stream = self._branch(block.ffn.up, block.residual2.norm, hidden, act)
-            self._join(hidden, block.ffn.down, stream, block.residual2.norm)
+            if block.parallel:  # both branches read what was before; the arrays are exchanged after the second
+                own = block.residual1 if block.residual2.norm is None else block.residual2
+                self.calls.append(_product(before, block.ffn.up, hidden, **self._read(own.norm, before)[1], act=act))
+                stream = self.now
+            else:
+                stream = self._branch(block.ffn.up, block.residual2, hidden, act)
+            self._join(hidden, block.ffn.down, stream, block.residual2)
         wide = _empty(rows, lm.output.out_features)
-        self._branch(lm.output, model.decoder.norm, wide, scale=lm.config.scale)
+        final: Any = model.decoder.norm
+        normed = self._read(self.due if self.post else final, self.now)[1]
+        self.calls.append(_product(self.now, lm.output, wide, **normed, scale=lm.config.scale))
         self.logits = wide[:, : lm.vocab]
         """(B, V)"""
+        if lm.config.softcap is not None:
+            self.calls.append((kernels.bound, (self.logits, np.float32(lm.config.softcap))))
 
     def run(self, x: Array, pace: Pace) -> None:
         self.x[:] = x
@@ -100,19 +113,40 @@ class Plan:
             for kernel, arguments in self.calls:
                 kernel(*arguments)
 
-    def _branch(
-        self, linear: Matrix, norm: Any, out: Array, act: tuple[str, bool] = ("none", False), scale: float = 1.0
-    ) -> Array:
+    def _branch(self, linear: Matrix, residual: Any, out: Array, act: tuple[str, bool] = ("none", False)) -> Array:
         """Begin a residual branch with a product. Returns the stream that the branch is added to."""
-        norm = norm if self.pre else self.due
-        normed = NOTHING if norm is None else np.empty_like(self.now)
-        self.calls.append(_product(self.now, linear, out, norm=norm, normed=normed, act=act, scale=scale))
-        return self.now if self.pre or norm is None else normed
+        own = None if residual.norm_at == "branch" else residual.norm
+        stream, normed = self._read(self.due if self.post else own, self.now)
+        self.calls.append(_product(self.now, linear, out, **normed, act=act))
+        return stream if self.post else self.now
 
-    def _join(self, x: Array, linear: Matrix, stream: Array, norm: Norm) -> None:
+    def _read(self, norm: Norm | None, x: Array) -> tuple[Array, dict[str, Any]]:
+        """The array of x after a norm, or x itself; and how to tell a product of the norm."""
+        if norm is None:
+            return x, {}
+        normed = np.empty_like(x)
+        return normed, {"norm": norm, "normed": normed}
+
+    def _norm_heads(self, attention: Any, qkv: Array) -> None:
+        """Norms of queries and keys."""
+        if not hasattr(attention, "q_norm"):
+            return
+        queries = attention.heads * attention.width
+        keys = queries + attention.groups * attention.width
+        for norm, begin, end in ((attention.q_norm, 0, queries), (attention.k_norm, queries, keys)):
+            self.calls.append((kernels.norm_parts, (qkv, begin, end, *_normed(norm))))
+
+    def _join(self, x: Array, linear: Matrix, stream: Array, residual: Any) -> None:
         """End a residual branch with a product and add it to the stream."""
-        self.calls.append(_product(x, linear, self.other, add=stream))
-        self.now, self.other, self.due = self.other, self.now, norm
+        after = residual.norm if residual.norm_at == "branch" else residual.after
+        if after is None:
+            self.calls.append(_product(x, linear, self.other, add=stream, scale=residual.factor))
+        else:
+            out = np.empty_like(self.other)
+            self.calls.append(_product(x, linear, out))
+            last = (np.float32(residual.factor), stream, self.other)
+            self.calls.append((kernels.add_normed, (out, *_normed(after), *last)))
+        self.now, self.other, self.due = self.other, self.now, residual.norm
 
 
 def _product(
@@ -126,14 +160,14 @@ def _product(
     add: Array | None = None,
     scale: float = 1.0,
 ) -> Call:
-    """The call that computes out = act(matrix · norm(x) · scale + bias) + add."""
+    """The call that computes out = act((matrix · norm(x) + bias) · scale) + add."""
     factors = np.full(linear.out_features, scale, np.float32)
     if isinstance(linear, Int8Linear):
         weight = linear.matrix.weight
         factors *= linear.matrix.scale.float().numpy()
     else:
         weight = linear.weight.detach()
-    bias = np.zeros_like(factors) if linear.bias is None else linear.bias.detach().numpy()
+    bias = np.zeros_like(factors) if linear.bias is None else scale * linear.bias.detach().numpy()
     before = NO_NORM if norm is None else _normed(norm)
     after = (kernels.ACTIVATIONS.index(act[0]), act[1], NOTHING if add is None else add, add is not None)
     return kernels.product, (x, *before, normed, weight.numpy(), factors, bias, *after, out)
@@ -147,8 +181,15 @@ def _normed(norm: Norm) -> tuple[Any, ...]:
     return gain, bias, np.float32(norm.eps), np.float32(0), kernels.LAYERNORM
 
 
+def _places(stack: StackConfig, width: int, columns: int) -> tuple[tuple[Array, bool], tuple[Any, ...]]:
+    """What tells an attention where tokens are: angles; a window, the bound of scores, slopes."""
+    slopes = alibi_slopes(stack.n_heads) if stack.alibi else [0.0] * stack.n_heads
+    limits = (stack.window or 0, np.float32(stack.softcap or 0), np.array(slopes, np.float32))
+    return _angles(stack, width, columns), limits
+
+
 def _angles(stack: StackConfig, width: int, columns: int) -> tuple[Array, bool]:
-    """Cosines and sines (2, S, half a head's width), and whether the model has rotary positions."""
+    """Cosines and sines (2, S, half a head's width), and whether the blocks have rotary positions."""
     if stack.rope is None:
         return np.zeros((2, 1, 1), np.float32), False
     found = rotary_angles(stack.rope, width, torch.arange(columns)[None])

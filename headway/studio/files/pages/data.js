@@ -68,7 +68,7 @@ export function show(host, { query, signal, go }) {
   }
 
   function compare(survey, again) {
-    if (survey.kind !== "rows") return null;
+    if (survey.kind !== "rows" || (survey.facts.columns.length && !survey.facts.column)) return null;
     const valid = h("input", { type: "text", value: asked.valid, spellcheck: "false", id: "valid-path", placeholder: "validation data" });
     return h("section", { class: "card" }, h("h3", {}, "Overlap with other data"),
       h("p", { class: "soft" }, "How much of the validation or test data is also in these?"),

@@ -15,7 +15,7 @@ const WAIT = 700;
 export async function editor(host, { recipe, words, from = "", weights = [] }, { signal, go }) {
   const state = { recipe, words, chosen: {}, draft: null };
   let asked = 0, settings = null, understood = "", base = "";
-  const title = h("h1"), lead = h("p", { class: "lead" }), fields = h("div"), errors = h("div"), data = h("div");
+  const title = h("h1", {}, recipe), lead = h("p", { class: "lead" }), fields = h("div"), errors = h("div"), data = h("div");
   const toml = h("textarea", { id: "toml", spellcheck: "false", rows: "18", class: "mono", onchange: () => edit({ kind: "toml", before: base, after: toml.value }, toml) });
   const line = h("textarea", { id: "command", spellcheck: "false", rows: "4", class: "mono", onchange: () => edit({ kind: "command", line: line.value }, line) });
   const tomlError = h("div", { role: "status" }), lineError = h("div", { role: "status" });
@@ -54,11 +54,18 @@ export async function editor(host, { recipe, words, from = "", weights = [] }, {
     if (found.error) {
       line.value = found.command || "";
       wrong(found.error, { kind: state.draft ? "set" : "all" }, null);
-      if (!state.draft) fill(fields, h("p", { class: "soft" }, "Correct the command line on the right, or ", h("a", { href: "/new" }, "choose a task"), "."));
+      if (!state.draft) fill(fields, unreadable(found.error.key));
       return;
     }
     state.words = found.words;
     await shown(found, found.task !== state.draft?.task);
+  }
+
+  /** What can be done about an address that is no run. */
+  function unreadable(key) {
+    const rest = state.words.filter(word => word.split("=")[0] !== key);
+    return h("p", { class: "row" }, rest.length < state.words.length && h("button", { onclick: () => { state.words = rest; fill(errors); refresh(); } }, `Leave ${key} out`),
+      h("a", { class: "button", href: "/new" }, "Choose a task"), h("span", { class: "soft" }, "or correct the command line"));
   }
 
   async function shown(draft, fresh, written = false) {

@@ -1,7 +1,7 @@
 // A survey of data: what is in them, what they fit, what is wrong with them.
 
 import { barChart, histogram } from "../chart.js";
-import { bytes, count, h, number, style, table } from "../dom.js";
+import { bytes, count, duration, h, number, style, table } from "../dom.js";
 import { short } from "./source.js";
 
 const share = (part, whole) => `${count(part)} (${number(100 * part / Math.max(1, whole), 2)} %)`;
@@ -29,7 +29,7 @@ export function numbers(found) {
     if (f.widths && f.images) add("pixels", f.widths[0] === f.widths[2] && f.heights[0] === f.heights[2] ? `${f.widths[1]} × ${f.heights[1]}`
       : `about ${f.widths[1]} × ${f.heights[1]}`);
     if (f.captions) add("captions", count(f.captions));
-    if (f.sounds) { add("minutes", number(f.seconds / 60, 3)); add("seconds of each", `${number(f.lengths[0], 3)} to ${number(f.lengths[2], 3)}`); }
+    if (f.sounds) { add("together", duration(f.seconds)); add("seconds of each", f.lengths[0] === f.lengths[2] ? number(f.lengths[0], 3) : `${number(f.lengths[0], 3)} to ${number(f.lengths[2], 3)}`); }
     if (f.texts) add("with a text", count(f.texts));
     add("duplicates", count(f.duplicates.length));
   }
@@ -51,7 +51,7 @@ function columns({ facts, roles }, onrole) {
     facts.columns.filter(each => each.kind === "text" || each.name === column).map(each => h("option", { value: each.name, selected: each.name === column }, each.name)));
   const role = each => {
     const [name, setting] = roles[each.name] || (each.name === facts.column ? ["text", "data.text"] : ["", ""]);
-    return name ? h("span", { class: "role", title: setting ? `another column: ${setting}=NAME` : null }, name) : h("span", { class: "soft" }, "not used");
+    return name ? h("span", { class: "role", title: setting ? `another column: ${setting}=NAME` : null }, name) : "–";
   };
   const text = facts.columns.filter(each => each.kind === "text");
   return h("section", {}, h("h2", {}, "Columns"),
