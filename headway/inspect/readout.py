@@ -13,7 +13,8 @@ from torch import Tensor
 
 from headway.errors import DataError, nearest
 from headway.inspect.reading.text import label_of
-from headway.model.model import Model
+from headway.joint.memory import MemoryModel
+from headway.model.model import Model, Output
 from headway.tasks.predictor import Loaded
 
 HEADS = ("lm", "classify", "tag", "span")
@@ -88,6 +89,13 @@ class Readout:
 def readout_of(loaded: Loaded) -> Readout | None:
     """The head that is read; None for a model that gives vectors only."""
     model, config = loaded.model, loaded.model.config
+    if isinstance(model, MemoryModel):
+        return Readout(
+            head="classify",
+            logits=lambda hidden, mask: model.label_logits(Output(hidden, mask))[:, None],
+            name=_label_names(config.labels),
+            count=len(config.labels),
+        )
     head = next((name for name in HEADS if getattr(config, name) is not None), "")
     if head == "lm":
         tokenizer = loaded.require_tokenizer().target

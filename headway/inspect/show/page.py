@@ -84,7 +84,12 @@ def packed(maps: Maps) -> str:
 
 
 def _has_lens(seen: Pass) -> bool:
-    return seen.readout is not None and seen.readout.head != "span" and not seen.readout.number
+    return (
+        seen.readout is not None
+        and seen.part().stack is not None
+        and seen.readout.head != "span"
+        and not seen.readout.number
+    )
 
 
 def _data(seen: Pass, stats: Mapping[str, Sequence[HeadStats]], why: Mapping[str, Any] | None) -> dict[str, Any]:
