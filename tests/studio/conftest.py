@@ -59,6 +59,10 @@ def run_studio(runs: Path, state: Path) -> Iterator[RunningStudio]:
         server.should_exit = True
         thread.join(20)
         studio.close()
+        for job in studio.jobs.all():  # a training outlives the studio, but not its test
+            if job.code is None:
+                job.stop()
+            job.process.wait(60)
 
 
 @pytest.fixture
