@@ -170,7 +170,7 @@ def _answers(session: Any, asked: Questions, html: Path | None, whole: bool) -> 
         plain = session.run(seen.reading) if seen.changes else None
         found = seen.to_dict() if whole else {}
         for kind, values in found.get("kinds", {}).items():
-            values["units"] = [each.to_dict() for each in units(seen, kind)] if kind != "cross" else None
+            values["units"] = None if seen.part(kind).cross else [each.to_dict() for each in units(seen, kind)]
         lines = terminal.picture(seen, plain, kind=asked.kind, layer=asked.layer, head=asked.head)
     if html is not None:
         page.write_page(

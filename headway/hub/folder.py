@@ -253,7 +253,7 @@ def describe(model: Model) -> tuple[Family | None, dict[str, Any]]:
         both, read, write = TOWERS[config.family]
         with suppress(HeadwayError):  # a tower may have a variant that the family cannot express
             theirs = write(config)
-            if read(theirs) == inference_only(config):
+            if inference_only(read(theirs)) == inference_only(config):
                 return both, theirs
     own = to_dict(replace(config, family="headway") if isinstance(config, ModelConfig) else config)
     return None, {"model_type": "headway", "architectures": [OWN_ARCHITECTURE], "headway": own}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from headway.baselines.memory import MemoryNetwork
 from headway.config.model import StackConfig
 from headway.errors import DataError, nearest
 from headway.inspect.sites import Site
@@ -15,6 +16,9 @@ from headway.model.stack import Block, Stack
 CROSS = "cross"
 """The kind of the attention of a decoder to the encoder's output."""
 
+HOPS = "hops"
+"""The kind of the attention of a memory network: from a question to sentences."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -24,16 +28,22 @@ class Part:
     """encoder, decoder, cross; or the name of a tower: image, text, sound, joint."""
     path: str
     """Of the stack, as a module of the model: `decoder`, `image.encoder`."""
-    stack: Stack
+    config: StackConfig
+    stack: Stack | None
+    """None for the hops of a memory network, which have weights and no layers."""
     cross: bool = False
+    """Whether the keys are others than the queries."""
 
     @property
-    def config(self) -> StackConfig:
-        return self.stack.config
+    def whole(self) -> Stack:
+        """The stack, where there is one."""
+        if self.stack is None:
+            raise DataError("D001", f"{self.kind} are no layers: they have attention weights, and nothing else")
+        return self.stack
 
     @property
     def layers(self) -> int:
-        return len(self.stack.blocks)
+        return self.config.n_layers
 
     @property
     def stack_kind(self) -> str:
@@ -42,11 +52,15 @@ class Part:
 
     def block(self, layer: int) -> Block:
         """A layer, counted from 0."""
-        if not 0 <= layer < self.layers:
-            raise no_such("layer", layer, self.layers)
-        block = self.stack.blocks[layer]
+        self.check_layer(layer)
+        block = self.whole.blocks[layer]
         assert isinstance(block, Block)
         return block
+
+    def check_layer(self, layer: int) -> None:
+        """Refuse a layer that does not exist."""
+        if not 0 <= layer < self.layers:
+            raise no_such("layer", layer, self.layers)
 
     def site(self, layer: int, inner: str = "") -> Site:
         """A layer, or a module in it by its name there; `attention` is the one of this kind."""
@@ -61,6 +75,8 @@ class Part:
 
     def name(self, layer: int, module: str = "") -> str:
         """The name of a layer's module: `decoder.blocks.3.ffn`; `attention` is the one of this kind."""
+        if self.stack is None:
+            return f"{self.path}.{layer}"
         own = self._own(module)
         return f"{self.path}.blocks.{layer}{f'.{own}' if own else ''}"
 
@@ -77,9 +93,12 @@ def parts_of(model: Model) -> dict[str, Part]:
             continue
         parents = path.rpartition(".")[0]
         kind = parents or path
-        found[kind] = Part(kind, path, module)
+        found[kind] = Part(kind, path, module.config, module)
         if module.config.cross:
-            found[CROSS] = Part(CROSS, path, module, cross=True)
+            found[CROSS] = Part(CROSS, path, module.config, module, cross=True)
+    if isinstance(model, MemoryNetwork):
+        config = StackConfig(d_model=model.config.width, n_layers=model.config.n_hops, n_heads=1, d_ff=1)
+        found[HOPS] = Part(HOPS, HOPS, config, None, cross=True)
     return found
 
 
@@ -88,7 +107,7 @@ def chosen_part(parts: Mapping[str, Part], kind: str = "") -> Part:
     if not parts:
         raise DataError("D001", "the model has no attention: it is no transformer")
     if not kind:
-        return [part for part in parts.values() if not part.cross][-1]
+        return [part for part in parts.values() if not part.cross or part.stack is None][-1]
     if kind not in parts:
         listed = ", ".join(parts)
         raise DataError("D001", f"no attention {kind!r}{nearest(kind, list(parts))}", f"the model has: {listed}")

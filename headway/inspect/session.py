@@ -180,6 +180,8 @@ class Session:
         """What a pass keeps: the residual stream, and what each branch and each head adds to it."""
         names: list[str] = []
         for part in self.parts.values():
+            if part.stack is None:
+                continue
             for layer in range(part.layers):
                 names += [part.name(layer), part.name(layer, "ffn"), part.name(layer, "attention.out")]
                 names.append(head_name(part, layer))

@@ -19,7 +19,7 @@ from headway.errors import DataError
 from headway.inspect.changes import Change, checked_position, head_columns
 from headway.inspect.heads import HeadStats, Maps, head_stats, receptive_field, rollout
 from headway.inspect.parts import Part, chosen_part
-from headway.inspect.reading.base import Grid, Reading, Token
+from headway.inspect.reading.base import MEMORIES, Grid, Reading, Token
 from headway.inspect.readout import Answer, Readout
 from headway.model.model import Output
 
@@ -69,6 +69,8 @@ class Pass:
     def tokens_of(self, kind: str = "") -> tuple[Token, ...]:
         """What stands at the positions of a stack, which are the queries of its attention."""
         part = self.part(kind)
+        if part.stack is None:
+            return self.reading.of(part.kind)
         return self._named(part.stack_kind, self.residual(part.kind).shape[1])
 
     def keys_of(self, kind: str = "") -> tuple[Token, ...]:
@@ -76,6 +78,8 @@ class Pass:
         part = self.part(kind)
         if not part.cross:
             return self.tokens_of(kind)
+        if part.stack is None:
+            return self._named(MEMORIES, self.attention(part.kind, 0, 0).shape[1])
         others = [other for other in self.parts.values() if other.path != part.path]
         return self._named(others[-1].stack_kind, self.attention(part.kind, 0, 0).shape[1])
 
@@ -103,8 +107,12 @@ class Pass:
         return found if head is None else found[0]
 
     def _own(self, part: Part, layer: int, what: str) -> Callable[..., Tensor]:
-        part.block(layer)
-        return self.own[part.name(layer, "attention") + f".{what}"]
+        part.check_layer(layer)
+        name = part.name(layer, "attention") + f".{what}"
+        if name not in self.own:
+            raise DataError("D001", f"{part.kind} have no {what}: their attention is computed in one step")
+        make = self.own[name]
+        return make if part.stack is not None else lambda heads=None: make()[:, None, None]  # (B, N) of one head
 
     def head_stats(self, kind: str = "") -> list[HeadStats]:
         """What each head of a kind looks at."""
@@ -182,6 +190,8 @@ class Pass:
     def residual(self, kind: str = "") -> Tensor:
         """(L + 1, T, M): the residual stream before the first layer and after each."""
         part = self.part(kind)
+        if part.stack is None:
+            raise DataError("D001", f"{part.kind} have no residual stream")
         names = [f"{part.name(0)}.input", *(part.name(i) for i in range(part.layers))]
         return torch.stack([self.activations[name][0] for name in names])
 
@@ -202,7 +212,8 @@ class Pass:
         A head of the whole input (a classifier) has one position. `position` asks for that one alone, which is fast.
         """
         readout, part = self.require_readout(), self.part()
-        norm, stream = part.stack.norm, self.residual(part.kind)
+        stream = self.residual(part.kind)
+        norm = None if part.stack is None else part.stack.norm
         with torch.no_grad():
             layers = stream[:, None] if norm is None else norm(stream[:, None])  # L + 1, 1, T, M
             if position is None or not readout.each:
@@ -250,7 +261,8 @@ class Pass:
             found["head"] = self.readout.head
             found["probabilities"] = [None if p is None else round(p, DIGITS) for p in self.probabilities()]
             found["predictions"] = answers_dict(self.predictions(k))
-            found["lens"] = [answers_dict(layer) for layer in self.lens(min(k, 3))]
+            if self.part().stack is not None:
+                found["lens"] = [answers_dict(layer) for layer in self.lens(min(k, 3))]
         return found
 
     def _kind_dict(self, kind: str, maps: bool) -> dict[str, Any]:

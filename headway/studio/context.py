@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from headway.errors import NotFoundError
 from headway.jsonfile import show
-from headway.runs.live import LiveRuns
 from headway.studio.jobs import Jobs
+from headway.studio.runs.live import LiveRuns
 from headway.studio.token import sign
 
 if TYPE_CHECKING:

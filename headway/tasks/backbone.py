@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from headway.config.networks.kinds import AnyConfig
 from headway.config.shape import encoder_config
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, DataError
+from headway.hub.tables import FAMILIES
 from headway.model.model import Model, Output
 from headway.tasks.recipe import Recipe
 
@@ -31,6 +33,16 @@ def encoder_backbone(recipe: Recipe, tokenizer: Tokenizer, base: AnyConfig | Non
         raise ConfigError("C004", f"task {recipe.task} trains text encoders, model.from = {what} is none")
     check_context(base, length, what)
     return replace(base, lm=None, nsp=None, classify=None, tag=None, span=None, labels=())
+
+
+def before_output(base: AnyConfig | None, head: str) -> dict[str, Any]:
+    """What the base's family has before the output layer of a head: fields of the head's config."""
+    family = FAMILIES.get(base.family) if isinstance(base, ModelConfig) else None
+    for known in family.heads.values() if family else ():
+        if known.labels == f"{head}.labels" or (head == "span" and "span.ffn" in known.settings):
+            found = {path: value for path, value in known.settings.items() if path.startswith(f"{head}.dense")}
+            return {path.partition(".")[2]: value for path, value in found.items()}
+    return {}
 
 
 def check_context(base: AnyConfig, length: int, what: str) -> None:

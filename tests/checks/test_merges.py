@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headway.checks.merges import LONGEST, merge_history
@@ -36,6 +36,7 @@ def plainly(text: str) -> tuple[list[tuple[str, str, int, int]], list[str]]:
     return found, sorted(piece for word, count in words for piece in word * count)
 
 
+@example("lower lower, lower")
 @given(st.text("lowernstid é東,", max_size=60))
 def test_every_merge_and_the_tokens_at_the_end(text: str) -> None:
     history = merge_history(BPE, text)
@@ -51,6 +52,7 @@ def test_the_merges_of_the_training_text_are_those_of_the_vocabulary_in_its_orde
     ids = [BPE.backend.token_to_id(piece) for piece in made]
     assert ids == list(range(256, BPE.vocab_size)) and history.merges[0].count >= history.merges[-1].count
     assert history.tokens == len((TEXT * 3).encode())
+    assert history.merges[-1].tokens == len(BPE.encode(TEXT * 3).ids)
 
 
 def test_tokenizers_without_merges_and_long_texts_are_refused() -> None:

@@ -17,7 +17,7 @@ from headway.hub.tables import FAMILIES
 from headway.model.model import Transformer
 
 VOCAB = 60
-SEQ2SEQ = ("t5", "mt5", "bart", "marian", "mbart", "m2m_100", "pegasus")
+SEQ2SEQ = ("t5", "mt5", "longt5", "bart", "marian", "mbart", "m2m_100", "pegasus")
 SOUNDS = ("wav2vec2", "hubert")
 IMAGES = ("vit", "deit", "dinov2", "clip_vision_model")
 
@@ -53,7 +53,7 @@ SMALL: dict[str, Any] = {
     **dict.fromkeys(("max_position_embeddings", "n_positions", "n_ctx"), 128),
     **dict.fromkeys(("vocab_size", "decoder_vocab_size"), VOCAB),
     **{"image_size": 32, "patch_size": 8, "block_size": 4, "num_mel_bins": 8, "encoder_layers": 2, "d_kv": 8},
-    "embedding_size": 16,
+    **{"embedding_size": 16, "local_radius": 5},
     **{"max_source_positions": 20, "max_target_positions": 40},
     **{
         "ffn_dim": 48,

@@ -172,10 +172,21 @@ _MT5: Config = dict(
     tokenizer_class="T5Tokenizer", use_cache=True, vocab_size=250112,
 )  # fmt: skip
 
+_LONGT5: Config = dict(
+    {key: value for key, value in _MT5.items() if key != "tokenizer_class"}, model_type="longt5",
+    architectures=["LongT5ForConditionalGeneration"], d_ff=2048, d_model=768, encoder_attention_type="local",
+    global_block_size=16, local_radius=127, n_positions=4096, num_decoder_layers=12, num_heads=12, num_layers=12,
+    relative_attention_max_distance=128, vocab_size=32128,
+)  # fmt: skip
+
 _MT5S: dict[str, Config] = {
     "google/mt5-small": _MT5,
     "google/mt5-base": dict(_MT5, d_ff=2048, d_model=768, num_decoder_layers=12, num_heads=12, num_layers=12),
     "google/mt5-large": dict(_MT5, d_ff=2816, d_model=1024, num_decoder_layers=24, num_heads=16, num_layers=24),
+    "google/long-t5-local-base": _LONGT5,
+    "google/long-t5-local-large": dict(
+        _LONGT5, d_ff=2816, d_model=1024, num_decoder_layers=24, num_heads=16, num_layers=24
+    ),
     "csebuetnlp/mT5_multilingual_XLSum": dict(
         _MT5, d_ff=2048, d_model=768, num_decoder_layers=12, num_heads=12, num_layers=12, length_penalty=0.6,
         max_length=84, num_beams=4, torch_dtype="float32", transformers_version="4.18.0",

@@ -54,7 +54,8 @@ def names_in(model: str) -> tuple[str, ...]:
 def test_there_are_enough_models_of_every_family() -> None:
     assert len(MODELS) >= 120
     towers = {"clip_vision_model", "clip_text_model"}  # published inside CLIP's files: tests/parity/test_clip.py
-    assert {config["model_type"] for config in MODELS.values()} == set(FAMILIES) - towers
+    own_code = {"nomic_bert"}  # whose published file is for code of its own, which headway never runs
+    assert {config["model_type"] for config in MODELS.values()} == set(FAMILIES) - towers - own_code
     assert set(QUICK) | set(PARAMETERS) | set(BARE) <= set(MODELS)
 
 

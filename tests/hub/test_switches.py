@@ -27,7 +27,7 @@ ACTIVATION = {
     **dict.fromkeys(("gpt2", "opt"), "activation_function"),
     **dict.fromkeys(("gemma2", "gemma3_text"), "hidden_activation"),
     "falcon": "activation",
-    **dict.fromkeys(("t5", "mt5"), "feed_forward_proj"),
+    **dict.fromkeys(("t5", "mt5", "longt5"), "feed_forward_proj"),
     **dict.fromkeys(("bart", "marian", "mbart", "m2m_100", "pegasus", "whisper"), "activation_function"),
     "moonshine": "decoder_hidden_act",
     "modernbert": "hidden_activation",
@@ -41,7 +41,7 @@ def small(kind: str, architecture: str, **changes: Any) -> dict[str, Any]:
     config = {k: v for k, v in config.items() if k not in ("dense_act_fn", "is_gated_act")}
     if "pad_token_id" in config and config["pad_token_id"] is None:
         config["pad_token_id"] = 1
-    if kind in ("t5", "mt5"):
+    if kind in ("t5", "mt5", "longt5"):
         config["decoder_start_token_id"] = 0
     if kind != "big_bird":
         del config["num_random_blocks"]

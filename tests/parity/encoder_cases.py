@@ -66,6 +66,12 @@ ENCODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
 ENCODERS |= {
     **heads("albert", "Albert", dict(BERT, embedding_size=12, num_hidden_layers=3), HEADS, CLASSIFY),
     "albert-pretraining": ("AlbertForPreTraining", "AlbertConfig", dict(BERT, embedding_size=32)),
+    **heads("nomic", "NomicBert", BERT, {key: HEADS[key] for key in ("", "-mlm", "-tag")}, CLASSIFY),
+    "nomic-linear": (
+        "NomicBertForMaskedLM",
+        "NomicBertConfig",
+        dict(BERT, rope_parameters=dict(rope_type="linear", factor=2.0, rope_theta=300.0), type_vocab_size=3),
+    ),
     **heads("deberta", "DebertaV2", DEBERTA, HEADS, CLASSIFY),
     "deberta-every-distance": (
         "DebertaV2ForMaskedLM",
@@ -91,6 +97,8 @@ ENCODER_DECODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "mt5-encoder": ("MT5EncoderModel", "MT5Config", T5),
     "mt5-tag": ("MT5ForTokenClassification", "MT5Config", T5 | LABELS),
     "mt5-span": ("MT5ForQuestionAnswering", "MT5Config", T5),
+    **heads("longt5", "LongT5", dict(T5, local_radius=4), SEQ2SEQ_HEADS),
+    "longt5-encoder": ("LongT5EncoderModel", "LongT5Config", dict(T5, local_radius=7, feed_forward_proj="gated-gelu")),
     **heads("mbart", "MBart", SEQ2SEQ, SEQ2SEQ_HEADS, CLASSIFY, {"-span": "ForQuestionAnswering"}),
     "mbart-plain": ("MBartForConditionalGeneration", "MBartConfig", dict(SEQ2SEQ, scale_embedding=False)),
     **heads("m2m-100", "M2M100", dict(SEQ2SEQ, decoder_start_token_id=2), SEQ2SEQ_HEADS),  # it counts no padding

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from headway.config.generation import Beam
 from headway.generate.beam.search import beam_search
 from headway.generate.protocol import Source
 from headway.hub.folder import load_model, save_model
+from headway.hub.generation_config import read_generation
 from headway.model.model import Transformer
 from headway.model.quantize import quantize_
 from tests.parity.conftest import PAD, VOCAB, Case
@@ -53,6 +56,22 @@ def test_texts_are_those_of_transformers(name: str, width: int, case: MakeCase) 
         tokens = row[1:]
         end = tokens.index(2) if 2 in tokens else len(tokens) - 1
         assert best.tokens == tokens[: end + 1]
+
+
+@pytest.mark.parametrize("name", ["m2m-100-lm", "mbart-lm"])
+def test_a_translation_begins_with_the_language_that_the_folder_names(
+    name: str, case: MakeCase, tmp_path: Path
+) -> None:
+    this = case(name)
+    shutil.copytree(this.folder, tmp_path / "model")
+    said = json.loads((tmp_path / "model" / "generation_config.json").read_text()) | {"forced_bos_token_id": 7}
+    (tmp_path / "model" / "generation_config.json").write_text(json.dumps(said))
+    rules = read_generation(tmp_path / "model").rules
+    ids = torch.randint(8, VOCAB, (3, 9), generator=torch.Generator().manual_seed(5))
+    made = this.oracle.generate(ids, num_beams=4, max_new_tokens=9, do_sample=False, forced_bos_token_id=7)
+    found = beam_search(load_model(tmp_path / "model"), Beam(width=4, max_tokens=9, **rules), source=Source(ids))
+    for row, (best, *_) in zip(made.tolist(), found, strict=True):
+        assert best.tokens[0] == 7 and best.tokens == row[1 : 1 + len(best.tokens)]
 
 
 @pytest.mark.parametrize("name", USED)

@@ -52,6 +52,7 @@ def theirs(case: Case, batch: Batch, oracle: Any = None) -> dict[str, Tensor]:
             "electra",
             "albert",
             "modernbert",
+            "nomic_bert",
             "deberta-v2",
             *(KINDS - ABSOLUTE),
         ):  # left alone, they count padding as positions
@@ -83,12 +84,11 @@ def takes_left_padding(case: Case) -> bool:
     """Whether `transformers` gives left-padded rows their own positions at all."""
     if case.config.model_type in ("distilbert", "bart", "marian", "big_bird", "mpnet", "mbart", "pegasus"):
         return False
-    roberta = ("roberta", "xlm-roberta", "camembert")
-    pooled = case.name in ("bert", "albert", *roberta) or case.name.endswith(("classify", "pretraining", "nsp"))
-    return not (
-        pooled
-        and case.config.model_type in ("bert", "electra", "albert", "modernbert", "deberta-v2", *roberta, "t5", "mt5")
-    ) and not case.name.endswith("t5-span")
+    roberta = {"roberta", "xlm-roberta", "camembert"}
+    poolers = {"bert", "albert", "nomic_bert", *roberta}
+    pooled = case.name in (poolers | {"nomic"}) or case.name.endswith(("classify", "pretraining", "nsp"))
+    first_token = {*poolers, "electra", "modernbert", "deberta-v2", "t5", "mt5"}
+    return not (pooled and case.config.model_type in first_token) and not case.name.endswith("t5-span")
 
 
 def gap(a: dict[str, Tensor], b: dict[str, Tensor], batch: Batch) -> float:

@@ -19,7 +19,8 @@ from tests.studio.conftest import RunningStudio
 
 PAGES = (
     "/runs", "/run/good-0001", "/run/nothing", "/compare", "/compare?run=good-0001&run=bad-0001", "/new", "/data",
-    "/playground", "/xray", "/tokens", "/learn", "/no-such-page",
+    "/new?recipe=tiny", "/data?path=headway/comparisons/order.csv", "/playground", "/xray", "/tokens", "/learn",
+    "/no-such-page",
 )  # fmt: skip
 LOOKS = ((1400, "light"), (390, "dark"))
 ABSENT = re.compile("Failed to load resource: the server responded with a status of 404")

@@ -364,6 +364,7 @@ def test_the_playground_has_a_form_for_it_and_answers_what_the_form_holds(traine
     (mode,) = (mode for mode in modes if mode.get("task") == trained.task.name)
     form = {field["name"]: field["value"] for field in mode["fields"]}
     found = predict(bundle, threading.Lock(), trained.task.name, form)
+    assert (found["graph"] is not None) == (trained.task.takes == "graph")
     assert found["results"] and found["lines"] and json.loads(json.dumps(found, allow_nan=False)) == found
 
 

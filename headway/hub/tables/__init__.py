@@ -18,11 +18,12 @@ from headway.hub.tables.encoders.deberta import DEBERTA
 from headway.hub.tables.encoders.electra import ELECTRA
 from headway.hub.tables.encoders.modernbert import MODERNBERT
 from headway.hub.tables.encoders.mpnet import MPNET
+from headway.hub.tables.encoders.nomic import NOMIC_BERT
 from headway.hub.tables.mbart import M2M_100, MBART, PEGASUS
 from headway.hub.tables.moonshine import MOONSHINE
 from headway.hub.tables.seq2seq import BART, MARIAN, WHISPER
 from headway.hub.tables.siglip import SIGLIP, read_siglip, write_siglip
-from headway.hub.tables.t5 import MT5, T5
+from headway.hub.tables.t5 import LONGT5, MT5, T5
 from headway.hub.tables.vision import DEIT, DINOV2, VIT
 from headway.hub.tables.wav2vec2 import HUBERT, WAV2VEC2
 
@@ -48,6 +49,7 @@ _ALL = (
     ALBERT,
     DEBERTA,
     MODERNBERT,
+    NOMIC_BERT,
     GPT2,
     OPT,
     BLOOM,
@@ -72,6 +74,7 @@ _ALL = (
     COHERE,
     T5,
     MT5,
+    LONGT5,
     BART,
     MARIAN,
     MBART,

@@ -193,8 +193,9 @@ def write_clip(config: TwoTowersConfig) -> Config:
 
 
 def inference_only(config: TwoTowersConfig) -> TwoTowersConfig:
-    """The config without what acts in training only: config.json has no names for it."""
-    return replace(config, image=_plain(config.image), text=_plain(config.text))
+    """The config without what acts in training only, or before it: config.json has no names for it."""
+    bias = None if config.logit_bias is None else 0.0
+    return replace(config, image=_plain(config.image), text=_plain(config.text), logit_scale=0.0, logit_bias=bias)
 
 
 def _plain(tower: ModelConfig) -> ModelConfig:

@@ -1,4 +1,4 @@
-"""Tables of T5 (Raffel et al. 2020), T5 1.1, Flan-T5 and mT5 (Xue et al. 2021)."""
+"""Tables of T5 (Raffel et al. 2020), T5 1.1, Flan-T5, mT5 (Xue et al. 2021) and LongT5 (Guo et al. 2022)."""
 
 from __future__ import annotations
 
@@ -177,3 +177,36 @@ MT5 = replace(
     on_read=_read_mt5,
     on_write=_write_mt5,
 )
+
+
+def _read_longt5(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
+    _read_t5(settings, theirs, names)
+    settings["encoder.window"] = size_in({"local_radius": theirs.get("local_radius", 127)}, "local_radius") + 1
+
+
+def _write_longt5(theirs: Config, config: ModelConfig) -> None:
+    assert config.encoder is not None and config.encoder.window is not None
+    _write_t5(theirs, config)
+    theirs |= {"encoder_attention_type": "local", "local_radius": config.encoder.window - 1}
+
+
+LONGT5 = replace(
+    T5,
+    name="longt5",
+    tensors=tuple(
+        replace(entry, theirs=entry.theirs.replace("SelfAttention", "LocalSelfAttention"))
+        if entry.ours.startswith("encoder.")
+        else entry
+        for entry in T5.tensors
+    ),
+    heads={
+        f"Long{name}": head
+        for name, head in T5.heads.items()
+        if name in ("T5ForConditionalGeneration", "T5EncoderModel", "T5Model")
+    },
+    only={**T5.only, "encoder_attention_type": "local"},
+    unused=(*T5.unused, "local_radius", "global_block_size"),
+    on_read=_read_longt5,
+    on_write=_write_longt5,
+)
+"""The other kind of LongT5 attends to sums over blocks of tokens besides, which no field of the block expresses."""

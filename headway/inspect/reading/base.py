@@ -10,6 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+MEMORIES = "memories"
+"""Under this name stand the sentences that the hops of a memory network look at."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Token:
@@ -62,7 +65,7 @@ class Reading:
 
     def reaches(self, kind: str) -> bool:
         """Whether this input goes through a stack: a model of two towers has one for images, and one for texts."""
-        return kind in self.tokens or "" in self.tokens
+        return kind in self.tokens or "" in self.tokens or not self.tokens
 
     def of(self, kind: str) -> tuple[Token, ...]:
         return self.tokens.get(kind, self.tokens.get("", ()))

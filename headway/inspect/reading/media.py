@@ -10,15 +10,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from headway.baselines.memory import MemoryNetwork
 from headway.config.model import FramesConfig, PatchesConfig
 from headway.config.networks.fusion import FusionConfig
 from headway.config.networks.sounds import SamplesConfig
 from headway.config.networks.towers import TwoTowersConfig
+from headway.data.datasets.stories import Story, words_of
 from headway.data.graphs.graph import Graph
 from headway.errors import DataError
 from headway.front.patches import PatchEmbedding
 from headway.front.sounds import FrameEmbedding, SampleEmbedding
-from headway.inspect.reading.base import Grid, Reading, Token
+from headway.inspect.parts import HOPS
+from headway.inspect.reading.base import MEMORIES, Grid, Reading, Token
 from headway.inspect.reading.text import tokens_of, written
 from headway.joint.series import SeriesModel
 from headway.tasks.audio.task import hears, sound_of
@@ -87,7 +90,7 @@ def read_thing(loaded: Loaded, given: Any, target: str | None) -> Reading:
         medium=task.takes,
         text=name,
         args=args,
-        more={key: value for key, value in more.items() if value is not None},
+        more={key: value for key, value in more.items() if value is not None and key != "hook"},
         tokens=_tokens(loaded, example),
         grids=_grids(loaded),
         picture=_picture(loaded, example),
@@ -146,6 +149,8 @@ def _series(loaded: Loaded, model: SeriesModel, example: SeriesExample, name: st
 def _tokens(loaded: Loaded, example: Any) -> dict[str, tuple[Token, ...]]:
     """Labels of the positions of each stack."""
     config = loaded.model.config
+    if isinstance(example, Story):
+        return _story_tokens(loaded, example)
     if isinstance(example, Graph):
         first = (Token(label="[GRAPH]", special=True),) if getattr(config, "virtual", False) else ()
         return {"encoder": (*first, *(Token(label=example.node_name(i)) for i in range(len(example.nodes))))}
@@ -165,6 +170,19 @@ def _tokens(loaded: Loaded, example: Any) -> dict[str, tuple[Token, ...]]:
     if isinstance(config, FusionConfig) and config.fusion == "late":
         found["joint"] = found["image"]
     return found
+
+
+def _story_tokens(loaded: Loaded, story: Story) -> dict[str, tuple[Token, ...]]:
+    """Of a memory network the question, and the sentences that it looks at; of a transformer the words of both.
+
+    Sentences are read from the last one on.
+    """
+    told = story.told[::-1][: loaded.model.config.source.memories]  # type: ignore[union-attr]
+    if isinstance(loaded.model, MemoryNetwork):
+        sentences = tuple(Token(label=sentence) for sentence in told)
+        return {HOPS: (Token(label=story.question),), MEMORIES: sentences}
+    words = [word for sentence in (story.question, *told) for word in words_of(sentence)]
+    return {"encoder": (Token(label="[READ]", special=True), *(Token(label=word) for word in words))}
 
 
 def _grids(loaded: Loaded) -> dict[str, Grid]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,10 @@ def picture(
 
     `layer` and `head` choose the map that is drawn, by default a head with a clear pattern.
     """
+    if seen.part().stack is None:
+        yield from prediction_lines(seen)
+        yield from hop_lines(seen)
+        return
     yield from tokens_lines(seen)
     yield from prediction_lines(seen) if plain is None or seen.readout is None else change_lines(plain, seen)
     chosen = seen.part(kind).kind if kind else ("cross" if "cross" in seen.kinds else seen.part().kind)
@@ -112,7 +117,10 @@ def prediction_lines(seen: Pass, k: int = 5) -> Iterator[str]:
     if seen.readout is None:
         return
     rows = seen.predictions(k)
-    if seen.readout.head == "lm" and seen.part().config.causal:
+    if seen.readout.head == "span":
+        for end, row in zip(("start", "end"), rows, strict=True):
+            yield from _bars(f"{end} of the answer", [spelled(seen, answer) for answer in row])
+    elif seen.readout.head == "lm" and seen.part().config.causal:
         yield from _bars("next token", rows[-1])
     elif seen.readout.head == "lm":
         blanks = [i for i, token in enumerate(seen.tokens) if token.id == seen.reading.blank]
@@ -128,6 +136,11 @@ def prediction_lines(seen: Pass, k: int = 5) -> Iterator[str]:
         told = [f"{shown(t.label)} {row[0].label}" for t, row in zip(seen.tokens, rows, strict=True) if not t.special]
         yield "labels"
         yield f"  {' │ '.join(told)}"
+
+
+def spelled(seen: Pass, answer: Answer) -> Answer:
+    """A position as the token that stands there."""
+    return replace(answer, label=f"{seen.tokens[answer.id].label}@{answer.id}")
 
 
 def _bars(title: str, answers: Sequence[Answer]) -> Iterator[str]:
@@ -149,6 +162,17 @@ def change_lines(before: Pass, after: Pass, k: int = 5) -> Iterator[str]:
         was, now = (float(row[i]) for row in rows)
         bar = "█" * round(40 * now)
         yield f"  {shown(readout.name(i)):<{wide}}  {was:6.1%} → {now:6.1%}  {bar}".rstrip()
+
+
+def hop_lines(seen: Pass) -> Iterator[str]:
+    """The sentences of a story in the order in which they were told, and how much each hop looked at each."""
+    weights, sentences = seen.attention()[:, 0, 0], seen.keys_of()
+    wide = min(max(len(shown(token.label)) for token in sentences), WIDTH // 2)
+    yield f"{seen.tokens[0].label}  what each hop looks at"
+    yield f"  {'':{wide}}  {' '.join(f'{hop:>6}' for hop in range(len(weights)))}"
+    for number in reversed(range(len(sentences))):
+        shares = " ".join(f"{weight:6.1%}" for weight in weights[:, number])
+        yield f"  {printable(sentences[number].label)[:wide]:<{wide}}  {shares}"
 
 
 def head_lines(seen: Pass, kind: str) -> Iterator[str]:
@@ -258,7 +282,7 @@ def _matrix(weights: Maps, queries: Sequence[Token], keys: Sequence[Token]) -> I
 
 def lens_lines(seen: Pass) -> Iterator[str]:
     """What each layer would answer at the place of the answer."""
-    if seen.readout is None or seen.readout.number or seen.readout.head == "span":
+    if seen.readout is None or seen.part().stack is None or seen.readout.number or seen.readout.head == "span":
         return
     place = place_of(seen, None)
     lens = seen.lens(3, place)

@@ -134,6 +134,8 @@ def embedding_map(loaded: Loaded, words: Sequence[str]) -> EmbeddingMap:
 
 def positions(part: Part, front: Any) -> dict[str, Any]:
     """How a stack knows of positions, as numbers for a picture."""
+    if part.stack is None:
+        return {"kind": "none"}
     config, relative = part.config, part.stack.relative
     vectors = position_vectors(front)
     if vectors is not None:

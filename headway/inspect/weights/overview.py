@@ -16,14 +16,14 @@ from headway.model.model import Model
 def overview(model: Model) -> dict[str, Any]:
     """Front ends, stacks and heads; the parameters of each, and of the whole model."""
     config = model.config
-    stacks = {part.path: part for part in parts_of(model).values() if not part.cross}
+    stacks = {part.path: part for part in parts_of(model).values() if part.stack is not None and not part.cross}
     found: list[dict[str, Any]] = []
     for part in stacks.values():
         front = front_of(model, part)
         if front is not None:
             facts = front_facts(front.config) if hasattr(front, "config") else {}
             found.append({"part": "front", "of": part.kind, **facts, **_size(front)})
-        found.append({"part": "stack", "of": part.kind, **stack_facts(part.config), **_size(part.stack)})
+        found.append({"part": "stack", "of": part.kind, **stack_facts(part.config), **_size(part.whole)})
     found += _heads(model)
     return {
         "kind": config.kind,

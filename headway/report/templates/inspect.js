@@ -175,7 +175,7 @@
     const left = labelled ? 7 * longest(each.tokens, 13) + 12 : 4, top = labelled ? 6.2 * longest(each.columns, 10) + 16 : 4;
     const canvas = make("canvas"), map = make("canvas"), scale = window.devicePixelRatio || 1;
     paint(map, each, layer, head, cell);
-    const wide = left + columns * cell + 2, high = top + rows * cell + 2;
+    const wide = left + columns * cell + (labelled ? top / 2 : 2), high = top + rows * cell + 2;
     Object.assign(canvas, { width: wide * scale, height: high * scale });
     Object.assign(canvas.style, { width: wide + "px", height: high + "px" });
     const context = canvas.getContext("2d");
@@ -224,7 +224,7 @@
   };
   function lines(each) {
     const step = 18, rows = each.tokens.length, columns = each.columns.length, high = Math.max(rows, columns) * step + 8;
-    const box = svg("svg", { width: 520, height: high, role: "img", "aria-label": "Lines from each token to the keys that it looks at" });
+    const box = svg("svg", { width: 640, height: high, role: "img", "aria-label": "Lines from each token to the keys that it looks at" });
     for (let q = 0; q < rows; q++) {
       if (query >= 0 && q !== query) continue;
       for (let k = 0; k < columns; k++) {
@@ -243,7 +243,7 @@
     });
     each.columns.forEach((text, k) => {
       const made = svg("text", { x: 358, y: k * step + 17 });
-      made.textContent = shown(text).slice(0, 20);
+      made.textContent = shown(text).slice(0, 38);
       box.append(made);
     });
     $("lines").replaceChildren(box);
@@ -304,6 +304,7 @@
   }
   if (data.why) bars($("why"), data.why.tokens.map((text, i) => [text, data.why.values[i], data.why.values[i].toFixed(3)]));
   if (data.kinds[kind].grid && data.picture && !data.kinds[kind].keys) look = "patches";
+  if (data.kinds[data.output].keys) look = "lines";  // hops look at whole sentences
   tokens();
   start();
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { tokens(); start(); });

@@ -49,7 +49,8 @@ def generates(bundle: Bundle) -> bool:
 
 def describe(name: str, bundle: Bundle) -> Json:
     """All that the page needs to know of a model."""
-    return {"name": name, "noun": _noun(bundle), "facts": _facts(bundle), "modes": _modes(bundle)}
+    run = bundle.recipe is not None and bundle.folder is not None and bundle.folder.name == name
+    return {"name": name, "noun": _noun(bundle), "run": run, "facts": _facts(bundle), "modes": _modes(bundle)}
 
 
 def _noun(bundle: Bundle) -> str:

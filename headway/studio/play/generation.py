@@ -8,13 +8,13 @@ from collections.abc import Generator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from headway.errors import ConfigError, DataError, HeadwayError
+from headway.errors import ConfigError, DataError
 from headway.generate.decode import Sampling, decode
 from headway.generate.detokenize import TextStream
 from headway.generate.score import score_prompt
 from headway.generate.trace import ALTERNATIVES, Alternative, Choice, Growth, Node, tree
-from headway.resources import as_headway_error
 from headway.serve.responses import TokenSpelling
+from headway.studio.errors import described
 
 if TYPE_CHECKING:
     from headway.api.bundle import Bundle
@@ -63,10 +63,7 @@ class Play:
                 if piece.finish is not None:
                     yield {"finish": piece.finish}
         except Exception as error:  # the response has begun: an error is one of its events
-            found = error if isinstance(error, HeadwayError) else as_headway_error(error)
-            if found is None:
-                raise
-            yield {"error": {"code": found.code, "message": found.message, "hint": found.hint}}
+            yield {"error": described(error)[1]}
         finally:
             self.lock.release()
 

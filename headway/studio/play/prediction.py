@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from headway.api.predictions import run_options
 from headway.config.recipe import DataConfig
 from headway.data.files.rows import BadRows
+from headway.data.graphs.graph import Graph
 from headway.errors import ConfigError, DataError
 from headway.studio.play.describe import NUMBERS, tasks_of
 from headway.tasks.image import reads_images
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from headway.tasks.base import Task
 
 Json = dict[str, Any]
+DRAWN_NODES = 40
+"""Nodes of a graph that can still be told apart on a circle."""
 OWN = ("count", "seed", "steps", "guidance", "look")
 """Options that the page itself turns into inputs or pictures."""
 
@@ -65,6 +68,7 @@ def predict(bundle: Bundle, lock: threading.Lock, name: str, form: Mapping[str, 
         "seconds": seconds,
         "written": {name: write(results[0]) for name, write in task.formats.items()},
         "curves": _curves(found) if "plot" in task.options else [],
+        "graph": _graph(examples[0]) if task.takes == "graph" else None,
         **looks,
     }
 
@@ -129,6 +133,15 @@ def _curves(found: Sequence[tuple[Any, Json]]) -> list[Json]:
 
     drawn = [curve for example, result in found for curve in drawn_curves(example, result)]
     return [{each.name: _plain(getattr(curve, each.name)) for each in fields(curve)} for curve in drawn]
+
+
+def _graph(example: Any) -> Json | None:
+    """A graph that is small enough to draw: names and values of its nodes, and its edges."""
+    if not isinstance(example, Graph) or len(example.nodes) > DRAWN_NODES:  # a package of others may have its own
+        return None
+    told = [", ".join(str(value) for value in values.values() if value not in ("", None)) for values in example.nodes]
+    names = [example.node_name(number) for number in range(len(told))]
+    return {"names": names, "values": told, "edges": example.edges.tolist()}
 
 
 def _plain(value: Any) -> Any:

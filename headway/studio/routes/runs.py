@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Annotated, Any
 
 from fastapi import APIRouter
@@ -103,7 +103,7 @@ def _starting(studio: Studio) -> set[str]:
 
 
 async def _differences(
-    studio: Studio, tables: AsyncIterator[dict[str, Row]]
+    studio: Studio, tables: AsyncGenerator[dict[str, Row] | None, None]
 ) -> AsyncGenerator[dict[str, Any] | None, None]:
     before: dict[str, Row] = {}
     async for now in tables:

@@ -11,6 +11,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from headway.errors import DataError
 from headway.inspect.attribution import Method
 from headway.inspect.changes import Change, Scale
 from headway.inspect.show.page import page
@@ -130,6 +131,8 @@ def router(studio: Studio) -> APIRouter:
         given = body.input if body.second is None else (body.input, body.second)
         with passes.session(body.model) as session:
             seen = session.run(given, target=body.target)
+            if seen.part().stack is None:
+                raise DataError("D001", "X-ray draws layers, and this model has hops", "headway inspect shows them")
             key = passes.keep(body.model, session, seen)
             return {"key": key, "page": studio.link(f"/api/xray/page/{key}"), **pass_values(seen)}
 

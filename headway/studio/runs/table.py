@@ -14,7 +14,7 @@ from headway.errors import HeadwayError
 from headway.hub.run_names import is_running, run_folders
 from headway.runs.events import Series, as_float, smooth
 from headway.runs.history import History, read_run
-from headway.runs.live import LiveRuns, Stamp, stamp_of
+from headway.studio.runs.live import LiveRuns, Stamp, stamp_of
 
 POINTS = 40
 """Points of the small curve of a row."""

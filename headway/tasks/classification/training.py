@@ -39,9 +39,8 @@ from headway.data.synthetic.byte_files import make_file_types
 from headway.data.synthetic.texts.reviews import make_reviews
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, DataError, counted
-from headway.hub.tables import FAMILIES
 from headway.model.model import Model
-from headway.tasks.backbone import check_context, limit_of
+from headway.tasks.backbone import before_output, check_context, limit_of
 from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.classification.evaluate import (
     METRICS,
@@ -161,7 +160,8 @@ class ClassificationTraining(ScoredTraining[Part]):
         if base.kind == "decoder":  # only the last token has seen all of the text
             head = replace(head, pool="last", bias=False, dropout=0.0)
         elif settings.pool == "first":
-            head = replace(head, dense=_pooler(base))
+            found = before_output(base, "classify")
+            head = replace(head, **(found if found.get("dense") else {"dense": "tanh"}))
         return replace(base, classify=head, labels=self.labels, lm=None, nsp=None, tag=None, span=None)
 
     def plan(self, batch: int) -> BatchSampler:
@@ -288,14 +288,6 @@ def _check_labels(rows: Sequence[LabeledText], labels: Sequence[str], kind: Kind
     if kind == "single" and len(labels) == len(rows) >= MOST_APART:
         message = f"each of the {len(rows):,} texts has a label of its own, such as {labels[0]!r}: nothing is in common"
         raise DataError("D002", message, "data.label names another column; classify.kind=regression is for numbers")
-
-
-def _pooler(base: ModelConfig) -> Any:
-    """The activation of the dense layer that the base's family has before the labels of a text."""
-    family = FAMILIES.get(base.family)
-    heads = family.heads.values() if family else ()
-    found = (head.settings.get("classify.dense") for head in heads if head.labels == "classify.labels")
-    return next((dense for dense in found if dense), "tanh")
 
 
 def _read(spec: str, data: DataConfig, kind: Kind, labels: Sequence[str], bad: BadRows) -> list[LabeledText]:

@@ -24,7 +24,7 @@ from headway.data.synthetic.texts.stories import make_stories
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import ConfigError, counted
 from headway.model.model import Model
-from headway.tasks.backbone import encoder_backbone, limit_of
+from headway.tasks.backbone import before_output, encoder_backbone, limit_of
 from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.metrics.bootstrap import Evaluation
 from headway.tasks.qa.evaluate import AnswerResults
@@ -101,7 +101,7 @@ class QuestionAnsweringTraining(ScoredTraining[Part]):
         return {"f1": share, "em": share}
 
     def config(self, base: AnyConfig | None) -> AnyConfig:
-        head = (base.span if base else None) or SpanHeadConfig()
+        head = (base.span if base else None) or SpanHeadConfig(**before_output(base, "span"))
         return replace(encoder_backbone(self.recipe, self.tokenizer, base), span=head)
 
     @cached_property

@@ -26,7 +26,7 @@ from headway.data.synthetic.texts.stories import make_sentences
 from headway.data.tokenizers.tokenizer import Tokenizer
 from headway.errors import DataError
 from headway.model.model import Model
-from headway.tasks.backbone import encoder_backbone
+from headway.tasks.backbone import before_output, encoder_backbone
 from headway.tasks.batch import Batch, ProcessGroup
 from headway.tasks.losses.tokens import IGNORE
 from headway.tasks.metrics.bootstrap import Evaluation
@@ -96,7 +96,8 @@ class TaggingTraining(ScoredTraining[Part]):
         return TaggingResults(self.valid, [[most] * len(row.words) for row in self.valid], [], self.labels).metrics()
 
     def config(self, base: AnyConfig | None) -> AnyConfig:
-        head = TagHeadConfig(labels=len(self.labels), dropout=self.recipe.settings.dropout)
+        own = before_output(base, "tag")
+        head = TagHeadConfig(labels=len(self.labels), dropout=self.recipe.settings.dropout, **own)
         return replace(encoder_backbone(self.recipe, self.tokenizer, base), tag=head, labels=self.labels)
 
     @cached_property

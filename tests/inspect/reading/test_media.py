@@ -15,13 +15,18 @@ from headway.api import Bundle
 from headway.baselines.build import make_model
 from headway.config.model import ClassifyHeadConfig, ModelConfig, SpecialTokens, StackConfig
 from headway.config.networks.graph import GraphConfig, NodesConfig
+from headway.config.networks.memory import MemoryConfig, StoryConfig
 from headway.config.networks.series import SeriesConfig
 from headway.config.networks.towers import TwoTowersConfig
 from headway.config.presets import bert, vit
 from headway.data.series.scaling import Scaling
 from headway.data.tokenizers.train import train_tokenizer
 from headway.errors import DataError, NotFoundError
+from headway.inspect.changes import Ablate
 from headway.inspect.reading.media import first_call
+from headway.inspect.show.page import page
+from headway.inspect.show.terminal import picture
+from headway.tasks.memory.predict import MemoryPredictor
 
 PICTURE = np.random.default_rng(0).integers(0, 255, (16, 16, 3), dtype=np.uint8)
 GRAPH = "a b c d a-b b-c c-d"
@@ -106,6 +111,47 @@ def scaling_json(scaling: Scaling) -> dict[str, Any]:
 
     own = {name: getattr(scaling, name) for name in ("columns", "mean", "scale", "time", "about")}
     return {KEY: {**own, "clock": vars(scaling.clock)}}
+
+
+STORY = "Anna took the milk. Anna went to the garden. Where is the milk?"
+
+
+def stories(kind: str) -> Bundle:
+    words = ("anna", "garden", "is", "milk", "the", "to", "took", "went", "where")
+    front = StoryConfig(words=words, memories=4, longest=8)
+    labels: dict[str, Any] = {"labels": ("garden", "milk"), "width": 16, "source": front}
+    if kind == "hops":
+        return made(MemoryConfig(**labels, n_hops=2))
+    stack = StackConfig(d_model=16, n_layers=2, n_heads=2, d_ff=32)
+    return made(MemoryConfig(**labels, encoder=stack, classify=ClassifyHeadConfig(labels=2)))
+
+
+def test_the_hops_of_a_memory_network() -> None:
+    model = stories("hops")
+    seen = model.inspect(STORY)
+    told = MemoryPredictor(model).predict([MemoryPredictor.task.parse({"input": STORY})])[0]
+    assert seen.kinds == ("hops",)
+    assert [token.label for token in seen.keys_of()] == ["Anna went to the garden.", "Anna took the milk."]
+    expected = [list(weights) for _, weights in told.sentences[::-1]]
+    np.testing.assert_allclose(seen.attention("hops")[:, 0, 0].T, expected, atol=1e-5)
+    assert seen.predictions(1)[0][0].label == told.answer
+    json.dumps(seen.to_dict(), allow_nan=False)
+    lines = list(picture(seen))
+    assert lines[-1].startswith("  Anna went to the garden.") and f"{expected[0][0]:.1%}" in lines[-1]
+    assert "Anna went to the garden." in page("tiny", model.session.overview(), seen)
+    with pytest.raises(DataError, match="hops are no layers"):
+        model.inspect(STORY, changes=[Ablate(layer=0)])
+    with pytest.raises(DataError, match="hops have no queries"):
+        seen.cell("hops", 0, 0, 0, 0)
+    with pytest.raises(DataError, match="no layer 2: the model has 2"):
+        seen.attention("hops", 2)
+
+
+def test_the_words_of_a_story() -> None:
+    seen = stories("transformer").inspect(STORY)
+    assert [token.label for token in seen.tokens][:6] == ["[READ]", "where", "is", "the", "milk", "anna"]
+    assert len(seen.tokens) == 14 == seen.attention().shape[-1]
+    assert len(seen.lens(1)) == 3
 
 
 def test_inputs_of_the_wrong_kind(images: Bundle, graphs: Bundle, towers: Bundle) -> None:

@@ -8,7 +8,9 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from PIL import Image
 
+from headway.config.presets import vit
 from tests.inspect.conftest import config_of, made
 from tests.studio.conftest import RunningStudio
 
@@ -18,7 +20,8 @@ NASTY = "a<img src=x onerror=document.title=1>"
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     place = tmp_path_factory.mktemp("models")
-    return {name: made(config_of(name), name).save(place / name) for name in ("gpt2", "t5")}
+    config = {"gpt2": config_of("gpt2"), "t5": config_of("t5"), "vit": vit(2, 32, 4, image=16, patch=4, labels=3)}
+    return {name: made(each, name).save(place / name) for name, each in config.items()}
 
 
 def opened(page: Any, studio: RunningStudio, folder: Path, **words: Any) -> Any:
@@ -72,6 +75,13 @@ def test_a_head_taken_away_moves_the_answer(studio: RunningStudio, page: Any, fo
     page.wait_for_selector(".x-bars.two")
     assert "Layer 1, head 2" in page.text_content(".x-list")
     assert "nats" in page.text_content(".x-effect")
+    slider = page.locator(".x-strength input")
+    slider.focus()
+    with page.expect_request("**/api/xray/change") as asked:
+        page.keyboard.press("ArrowRight")
+        page.keyboard.press("ArrowRight")
+    assert asked.value.post_data_json["changes"][0]["factor"] == 0.1
+    assert slider.evaluate("each => each === document.activeElement")  # a slider stays while it moves
     page.click("text=Undo all")
     page.wait_for_selector(".x-bars:not(.two)")
 
@@ -84,8 +94,12 @@ def test_the_other_views(studio: RunningStudio, page: Any, folders: dict[str, Pa
     page.focus("#x-tab-lens")
     page.keyboard.press("ArrowLeft")
     page.wait_for_selector(".head-grid canvas")
+    page.click("text=Whole layers, and attention rollout")
+    page.wait_for_selector(".matrix canvas[aria-label='rollout up to layer 2']")
+    page.select_option("select[aria-label=map]", "mean")
+    page.wait_for_selector(".matrix canvas[aria-label='mean of the heads of layer 2']")
     page.click("text=What each head looks at, as a table")
-    assert page.locator("table tbody tr").count() == 8
+    assert page.locator("table:has(caption:text-is('Heads')) tbody tr").count() == 8
     page.click("text=Two inputs")
     page.fill("textarea >> nth=1", "the rat")
     page.click("button:text-is('Patch')")
@@ -109,6 +123,21 @@ def test_an_encoder_decoder_has_three_kinds(studio: RunningStudio, page: Any, fo
         page.click(f"[role=group] >> text={kind}")
         page.wait_for_selector(f"[aria-pressed=true] >> text={kind}")
         page.wait_for_selector(".head-grid canvas")
+
+
+def test_attention_over_a_picture_that_is_sent(
+    studio: RunningStudio, page: Any, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    Image.new("RGB", (16, 16), "red").save(tmp_path / "red.png")
+    opened(page, studio, folders["vit"], input="drawn:circle", layer=1, head=2)
+    page.set_input_files("input[type=file]", tmp_path / "red.png")
+    page.wait_for_url("**red.png**")
+    page.wait_for_selector("[aria-label^='The picture']")
+    page.focus("[aria-label^='The picture']")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**query=2**")  # the second patch stands after the class token
+    assert page.locator("button:text-is('[CLASS]')").get_attribute("aria-pressed") == "false"
 
 
 def test_text_of_a_user_stays_text(studio: RunningStudio, page: Any, folders: dict[str, Path]) -> None:

@@ -209,6 +209,8 @@ def test_data_are_understood_in_the_page_and_bad_rows_left_out(
     page.goto(f"{studio.url}/new?task=classify&data.train={path}")
     page.wait_for_selector("text=41 rows")
     assert page.title() == "New run · headway studio"
+    offered = page.locator("#offered-columns option").evaluate_all("options => options.map(option => option.value)")
+    assert offered == ["text", XSS.replace('"', "")]
     page.click("text=Leave them out")
     page.wait_for_selector("text=They are left out.")
     page.wait_for_selector("dt:text('data') + dd:has-text('1 bad row left out')")

@@ -137,7 +137,7 @@ def test_delete_can_be_undone_on_the_page(filled: RunningStudio, page: Any) -> N
 
 def test_an_empty_folder_says_how_to_begin(studio: RunningStudio, page: Any) -> None:
     page.goto(studio.address)
-    assert page.get_by_role("link", name="Start one").is_visible()
+    expect(page.get_by_role("link", name="Start one")).to_be_visible()
 
 
 @pytest.mark.slow

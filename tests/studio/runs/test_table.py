@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from headway.runs.history import read_run
-from headway.runs.live import LiveRuns
 from headway.studio.runs import table
+from headway.studio.runs.live import LiveRuns
 from headway.studio.runs.table import RunTable, small_curve
 from tests.runs.conftest import event, finished, steps, write_run
 

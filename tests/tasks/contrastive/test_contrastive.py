@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +16,12 @@ Image = pytest.importorskip("PIL.Image")
 
 from headway.api import Bundle, load  # noqa: E402
 from headway.cli import main  # noqa: E402
+from headway.config.model import PatchesConfig  # noqa: E402
 from headway.data.images.png import png  # noqa: E402
 from headway.data.images.rows import ImageRow  # noqa: E402
 from headway.data.synthetic.pictures import make_pictures  # noqa: E402
 from headway.errors import ConfigError, DataError, HeadwayError  # noqa: E402
+from headway.hub.folder import save_model  # noqa: E402
 from headway.joint.towers import TwoTowers  # noqa: E402
 from headway.tasks.contrastive.captions import captioned  # noqa: E402
 from headway.tasks.contrastive.predict import ContrastivePredictor  # noqa: E402
@@ -169,6 +172,33 @@ def test_fine_tuning_keeps_the_weights_and_resizes_the_grid(
     old, new = before.image.source.positions, after.image.source.positions
     assert (len(old), len(new)) == (65, 145)
     assert torch.allclose(new[0], old[0], atol=1e-5) and torch.allclose(new[1:].mean(0), old[1:].mean(0), atol=0.02)
+
+
+def test_a_siglip_folder_is_tuned_with_its_own_loss(
+    trained: tuple[Path, list[dict[str, Any]]], photos: Path, tmp_path: Path
+) -> None:
+    """Towers of the same run, joined as SigLIP joins them."""
+    clip = load(trained[0])
+    both = towers(clip).config
+    image = replace(
+        both.image,
+        family="siglip_vision_model",
+        source=PatchesConfig(image=both.source.image, patch=both.source.patch, class_token=False),
+        encoder=replace(both.image.output_stack, dropout=0.0),
+    )
+    text = replace(both.text, family="siglip_text_model", encoder=replace(both.text.output_stack, causal=False))
+    special = replace(both.special, pad=clip.tokenizer.special["pad"])
+    joined = dict(image_pool="probe", text_pool="last", text_bias=True, logit_bias=-10.0, family="siglip")
+    model = TwoTowers(replace(both, image=image, text=text, special=special, **joined)).eval()
+    save_model(model, tmp_path / "siglip", clip.tokenizer, trained[0])
+    words = ("train.lr=1e-3", f"model.from={tmp_path / 'siglip'}", *TINY[3:])
+    folder, log = run(tmp_path, photos, *words)
+    after = towers(load(folder))
+    assert json.loads((folder / "config.json").read_text())["model_type"] == "siglip"
+    assert after.logit_bias is not None and float(after.logit_bias.detach()) != -10.0
+    first = next(event["loss"] for event in log if "loss" in event)
+    assert first == pytest.approx(10.0, abs=5.0)  # at this bias every pair seems wrong, so its own decision costs ten
+    assert load(folder).classify(str(photos / "03.png"), labels=LABELS).probabilities.keys() == set(LABELS)
 
 
 def test_depths_count_within_each_tower(model: Bundle) -> None:

@@ -68,7 +68,7 @@ def _write(theirs: Config, config: ModelConfig) -> None:
         theirs |= {"max_relative_positions": distances.max_distance, "position_buckets": distances.buckets or -1}
         theirs["norm_rel_ebd"] = "layer_norm" if distances.norm else "none"
     if head is not None:
-        theirs["pooler_hidden_act"] = next(name for name, ours in ACTIVATIONS.items() if ours == head.dense)
+        theirs["pooler_hidden_act"] = next((name for name, ours in ACTIVATIONS.items() if ours == head.dense), "gelu")
     both = head or config.tag
     theirs["cls_dropout"] = both.dropout if both else None
 
@@ -95,6 +95,7 @@ DEBERTA = replace(
         "DebertaV2ForMaskedLM": BERT.heads["BertForMaskedLM"],
         "DebertaV2ForSequenceClassification": replace(
             BERT.heads["BertForSequenceClassification"],
+            settings={"classify.labels": 2, "classify.dense": "gelu", "classify.pool": "first"},
             tensors=(Tensor("classify.dense", "pooler.dense"), Tensor("classify.output", "classifier")),
         ),
         "DebertaV2ForTokenClassification": BERT.heads["BertForTokenClassification"],

@@ -82,6 +82,10 @@ _ACTIVATION = Field("classifier_activation", "", "gelu", ACTIVATIONS)
 _POOL = Field("classifier_pooling", "", "cls", {"cls": "first", "mean": "mean"})
 
 
+def _before(head: str) -> Config:
+    return {f"{head}.dense": "gelu", f"{head}.dense_bias": False, f"{head}.dense_norm": True}
+
+
 def _head(name: str, settings: Config, *, labels: str = "") -> Head:
     output = "decoder" if name == "lm" else "classifier"
     tensors = [Tensor(f"{name}.dense", "head.dense"), Tensor(f"{name}.output", output)]
@@ -121,9 +125,11 @@ MODERNBERT = Family(
     heads={
         "ModernBertModel": Head(prefix=""),
         "ModernBertForMaskedLM": _head("lm", {"lm.tied": True}),
-        "ModernBertForSequenceClassification": _head("classify", {"classify.labels": 2}, labels="classify.labels"),
-        "ModernBertForTokenClassification": _head("tag", {"tag.labels": 2}, labels="tag.labels"),
-        "ModernBertForQuestionAnswering": _head("span", {"span.ffn": False}),
+        "ModernBertForSequenceClassification": _head(
+            "classify", {"classify.labels": 2, **_before("classify")}, labels="classify.labels"
+        ),
+        "ModernBertForTokenClassification": _head("tag", {"tag.labels": 2, **_before("tag")}, labels="tag.labels"),
+        "ModernBertForQuestionAnswering": _head("span", {"span.ffn": False, **_before("span")}),
     },
     prefix="model.",
     only={"tie_word_embeddings": True, "position_embedding_type": "absolute"},

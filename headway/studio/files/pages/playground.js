@@ -48,7 +48,7 @@ export async function show(host, { query, signal }) {
     if (!shared.length) {
       fill(tabs);
       fill(body, empty(models[1] ? "These two models have nothing in common to try." : `${model.name} has nothing to try: ` +
-        (model.facts.some(([name]) => name === "vocabulary") ? "no task of headway fits it." : "its weights are random, and it has no tokenizer."),
+        (reads(model) ? "no task of headway fits it." : "its weights are random, and it has no tokenizer."),
         h("p", {}, "Train it: ", h("code", {}, `headway train lm model.from=${model.name}`)), h("a", { href: "/new" }, "New run")));
       return;
     }
@@ -89,8 +89,10 @@ const short = (text, most = 80) => [...String(text)].length > most ? [...String(
 function about(model, named) {
   return h("p", { class: "facts" }, named && h("strong", {}, model.name), h("span", {}, model.noun), model.facts.map(([name, value]) =>
     h("span", {}, h("small", { class: "soft" }, name), " ", typeof value === "number" ? (name === "parameters" ? size(value) : count(value)) : value)),
-    h("a", { href: "/xray?model=" + encodeURIComponent(model.name) }, "X-ray"), h("a", { href: "/tokens?tokenizer=" + encodeURIComponent(model.name) }, "Tokens"));
+    h("a", { href: "/xray?model=" + encodeURIComponent(model.name) }, "X-ray"), reads(model) && h("a", { href: "/tokens?tokenizer=" + encodeURIComponent(model.name) }, "Tokens"),
+    model.run && h("a", { href: "/run/" + encodeURIComponent(model.name) }, "Run"));
 }
+const reads = model => model.facts.some(([name]) => name === "vocabulary");
 const size = v => v < 1e6 ? number(v / 1e3, 3) + " k" : v < 1e9 ? number(v / 1e6, 3) + " M" : number(v / 1e9, 3) + " G";
 
 /** The settings of generation: the usual ones open, all others in a fold, each with its explanation. */

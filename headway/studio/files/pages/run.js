@@ -84,7 +84,8 @@ function drawHead(host, name, { run, about, verdict, report }, go) {
 
 /** The curves: asked for again when the run has grown, when a part is shown, when the smoothing changes. */
 function drawCurves(asked, signal) {
-  const host = h("div"), pick = h("select", { "aria-label": "Axis", onchange: () => { axis = pick.value; view = {}; load(); } }), stage = h("div");
+  const host = h("div"), stage = h("div", {}, h("p", { class: "soft" }, "Reading the log …"));
+  const pick = h("select", { "aria-label": "Axis", onchange: () => { axis = pick.value; view = {}; load(); } });
   let axis = "step", view = {}, smooth = .025, chart = null, asking = false, again = false;
   host.append(stage);
 
@@ -106,7 +107,7 @@ function drawCurves(asked, signal) {
     if (pick.children.length !== found.axes.length) fill(pick, found.axes.map(each => h("option", { value: each, selected: each === found.axis }, AXES[each])));
     const spec = { title: "Curves of the run", axis: AXES[found.axis], whole: found.axis !== "seconds", extent: found.extent, sayX: found.axis === "seconds" ? duration : undefined,
       panels: found.panels.map(panel => ({ ...panel, say: READ[panel.key] })), events: found.events };
-    if (chart && stage.childElementCount) chart.update(spec);
+    if (chart && stage.contains(chart.controls)) chart.update(spec);
     else {
       chart = lineChart(stage, { ...spec, onview: next => { view = next; smooth = next.smooth; load(); } });
       chart.controls.prepend(h("label", {}, "over ", pick));

@@ -58,7 +58,7 @@ class Xray {
     this.input = h("textarea", { rows: 2, value: query.get("input") ?? card.example.input });
     const extra = card.second || card.example.second !== undefined;
     this.pair = extra ? h("textarea", { rows: 2, value: query.get("second") ?? card.example.second ?? "" }) : null;
-    this.changes = changeList(() => { this.effect.update(this.pass, this.changes.list, this.place()); if (at.view === "change") this.drawView(); });
+    this.changes = changeList(longer => { this.effect.update(this.pass, this.changes.list, this.place()); if (at.view === "change") this.panel.redraw(longer); });
     this.effect = effect(signal);
     this.out = h("div");
     this.view = h("div", { role: "tabpanel", id: "x-view", "aria-labelledby": "x-tab-" + at.view });
@@ -117,7 +117,11 @@ class Xray {
   set(values) {
     Object.assign(this.at, values);
     this.remember();
-    if ("view" in values || "kind" in values) this.draw(); else { this.drawView(); this.drawZoom(); }
+    if ("view" in values || "kind" in values) this.draw();
+    else {
+      this.drawView();
+      this.drawZoom().then(() => { if ([values.layer, values.head, values.query].some(Number.isInteger)) this.zoom.lastElementChild?.scrollIntoView({ block: "nearest" }); });
+    }
     if ("position" in values && this.pass.predictions) this.effect.update(this.pass, this.changes.list, this.place());
   }
 
@@ -162,7 +166,7 @@ class Xray {
     const [looks, embeddings] = await Promise.all([pass.ask("looks", { kind: at.kind, position: at.position }), pass.ask("embeddings", { kind })]);
     const front = this.card.parts.find(p => p.part === "front" && p.of === kind), head = this.card.parts.find(p => p.part === "head" && p.answers);
     const output = kind === pass.output && pass.predictions;
-    const drawn = flow(info, { name: kind, room: this.view.clientWidth - (output ? 340 : 0), position: at.position, layer: at.layer, looks: this.info().cross ? null : looks, embeddings, entry: front?.vocab ? `${count(front.vocab)} → ${stack.d_model}` : stack ? "→ " + stack.d_model : "",
+    const drawn = flow(info, { name: kind, room: this.view.clientWidth - (output ? 372 : 0), position: at.position, layer: at.layer, looks: this.info().cross ? null : looks, embeddings, entry: front?.vocab ? `${count(front.vocab)} → ${stack.d_model}` : stack ? "→ " + stack.d_model : "",
       exit: head && output ? "→ " + count(head.answers) : "", onposition: position => this.set({ position }), onlayer: layer => this.set({ layer: layer === at.layer ? null : layer, head: null, query: null, key: null }) });
     if (output) this.effect.update(pass, this.changes.list, this.place());
     return h("div", { class: "x-flow" }, h("div", { class: "x-main" }, drawn, h("p", { class: "soft x-legend" }, h("span", { class: "x-key stream" }, "residual stream, as thick as it is long"), h("span", { class: "x-key attention" }, "what attention adds"),
@@ -174,10 +178,10 @@ class Xray {
   speaks() {
     const { at, pass } = this, out = h("div"), place = this.place();
     return h("div", {}, h("button", { onclick: async () => {
-      fill(out, h("p", { class: "soft" }, "Integrating gradients …"));
+      fill(out, h("p", { class: "soft" }, "Following gradients …"));
       try {
         const found = await pass.ask("attribution", { position: place }), most = Math.max(1e-9, ...found.values.map(Math.abs));
-        fill(out, h("p", { class: "soft" }, "For ", h("b", {}, seen(String(found.answer))), ", by integrated gradients: blue speaks for it, orange against."),
+        fill(out, h("p", { class: "soft" }, "For ", h("b", {}, seen(String(found.answer))), found.method === "integrated" ? ", by integrated gradients" : ", by gradient × input (integrating takes long for a model of this size: headway inspect --why)", ": blue speaks for it, orange against."),
           tokenRow(found.tokens.map(t => typeof t === "string" ? { label: t } : t), { label: "Tokens and what they speak for", onpick: () => {}, shades: found.values.map(v => shade(Math.abs(v) / most, v >= 0 ? "--accent" : "--warm")) }));
       } catch (error) { if (error.name !== "AbortError") fill(out, problem(error)); }
     } }, "Which tokens speak for it?"), out);
@@ -189,7 +193,23 @@ class Xray {
     const rows = found.stats.map(s => [`${s.layer + 1}.${s.head + 1}`, s.looks_at, s.keys.toFixed(1), s.distance === null ? "–" : s.distance.toFixed(1), ...["previous", "self", "next", "first", "separator", "same"].map(name => s.shares[name] === undefined ? "–" : percent(s.shares[name])),
       h("button", { class: "quiet", "aria-label": `open head ${s.layer + 1}.${s.head + 1}`, onclick: () => this.set({ layer: s.layer, head: s.head, query: null, key: null }) }, "open")]);
     return h("div", {}, this.pinned(), h("p", { class: "soft" }, `Rows are layers, columns are heads. In each picture, a row is a token that looks, a column a token that is looked at.`), grid,
-      h("details", {}, h("summary", {}, "What each head looks at, as a table"), sortable(["head", "looks at", "keys", "distance", "previous", "itself", "next", "first", "separators", "same token", ""], rows)));
+      !info.cross && this.whole(info), h("details", {}, h("summary", {}, "What each head looks at, as a table"), sortable(["head", "looks at", "keys", "distance", "previous", "itself", "next", "first", "separators", "same token", ""], rows)));
+  }
+
+  /** Maps of a whole layer: the mean of its heads, and the rollout of all layers up to it. */
+  whole(info) {
+    const { at, pass } = this, out = h("div"), layer = h("select", { "aria-label": "layer" }, Array.from({ length: info.layers }, (_, i) => h("option", { value: i, selected: i === info.layers - 1 }, `layer ${i + 1}`)));
+    const which = h("select", { "aria-label": "map" }, h("option", { value: "rollout" }, "rollout up to"), h("option", { value: "mean" }, "mean of the heads of"));
+    const draw = async (picked = null) => {
+      try {
+        const map = unpack(await pass.ask("map", { kind: at.kind, layer: +layer.value, rolled: which.value === "rollout" }));
+        if (pass.picture && info.grid) fill(out, overPicture({ picture: pass.picture, grid: info.grid, map, tokens: info.tokens, picked, onquery: draw }));
+        else headMatrix(out, map, { causal: info.causal, queries: info.tokens, keys: info.tokens, label: `${which.selectedOptions[0].text} ${layer.selectedOptions[0].text}` });
+      } catch (error) { if (error.name !== "AbortError") fill(out, problem(error)); }
+    };
+    for (const each of [layer, which]) each.addEventListener("change", () => draw());
+    return h("details", { ontoggle: event => { if (event.target.open) draw(); } }, h("summary", {}, "Whole layers, and attention rollout"),
+      h("p", { class: "soft" }, "The rollout multiplies the maps of all layers, each mixed with its residual connection: what a position has taken from each input by then."), h("div", { class: "row" }, which, layer), h("div", { class: "x-plane x-gap" }, out));
   }
 
   pinned() {
@@ -207,8 +227,9 @@ class Xray {
     const { at, pass } = this, info = this.info(), heads = await pass.ask("heads", { kind: at.kind });
     this.effect.update(pass, this.changes.list, this.place());
     const tokens = this.info(pass.output).tokens;
-    return h("div", { class: "x-flow" }, h("div", { class: "x-main" }, changeView({ heads, kind: at.kind, info, changes: this.changes, causal: info.causal })),
-      h("aside", { class: "x-says" }, h("h3", {}, "Answer", pass.predictions.length > 1 && " at a token"), pass.predictions.length > 1 && tokenRow(tokens, { picked: this.place(), label: "Where the answer is read", onpick: position => this.set({ position }) }), this.effect.node));
+    this.panel = changeView({ heads, kind: at.kind, info, changes: this.changes, causal: info.causal });
+    return h("div", { class: "x-flow" }, h("div", { class: "x-main" }, this.panel.node),
+      h("aside", { class: "x-says" }, h("h3", {}, "Answer", pass.predictions.length > 1 && " at a token"), pass.predictions.length > 1 && tokenRow(tokens, { picked: this.place(), label: "Where the answer is read", onpick: position => this.set({ position }) }), this.effect.node, this.panel.list));
   }
 
   async view_patch() {

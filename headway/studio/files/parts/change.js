@@ -8,7 +8,7 @@ const WAIT = 40;  // milliseconds after the last move of a slider
 const same = (a, b) => a.kind === b.kind && a.layer === b.layer && a.head === b.head && a.part === b.part;
 const nameOf = c => `Layer ${c.layer + 1}, ` + (c.head !== null ? `head ${c.head + 1}` : c.part === "ffn" ? "feed-forward" : "all heads") + (c.kind === "cross" ? " (cross)" : "");
 
-/** What has been changed, as a list that pages share; `onchange` hears of each move. */
+/** What has been changed, as a list that pages share; `onchange` hears of each move, and whether the list has another length. */
 export function changeList(onchange) {
   const list = [];
   return {
@@ -17,10 +17,10 @@ export function changeList(onchange) {
     set(kind, layer, head, factor, part = "") {
       const found = list.find(c => same(c, { kind, layer, head, part }));
       if (found) found.factor = factor; else list.push({ kind, layer, head, part, factor });
-      onchange();
+      onchange(!found);
     },
-    drop(change) { list.splice(list.indexOf(change), 1); onchange(); },
-    clear() { list.length = 0; onchange(); },
+    drop(change) { list.splice(list.indexOf(change), 1); onchange(true); },
+    clear() { list.length = 0; onchange(true); },
   };
 }
 
@@ -54,13 +54,15 @@ export function effect(signal) {
   return { node, update };
 }
 
-/** The view: all heads, to be switched off by a click; sliders for what is changed; layers as a whole. */
+/** All heads, to be switched off by a click; and sliders for what is changed. Both stay in place while `redraw` updates them. */
 export function changeView({ heads, kind, info, changes, causal }) {
   const grid = headGrid(heads, { causal, side: Math.max(20, Math.min(48, Math.floor(560 / info.heads) - 6)), changed: (layer, head) => changes.at(kind, layer, head)?.factor ?? null,
-    onpick: (layer, head) => { const found = changes.at(kind, layer, head); found && found.factor === 0 ? changes.drop(found) : changes.set(kind, layer, head, 0); } });
+    onpick: (layer, head) => { const found = changes.at(kind, layer, head); found ? changes.drop(found) : changes.set(kind, layer, head, 0); } });
   const layers = h("select", { "aria-label": "layer" }, Array.from({ length: info.layers }, (_, i) => h("option", { value: i }, `layer ${i + 1}`)));
-  const off = part => changes.set(kind, +layers.value, null, 0, part);
-  return h("div", {}, h("p", { class: "soft" }, "Click a head to take it away, once more to bring it back. Sliders scale what it adds."), grid,
-    h("div", { class: "row" }, layers, h("button", { onclick: () => off("attention") }, "Without its attention"), !info.cross && h("button", { onclick: () => off("ffn") }, "Without its feed-forward")),
-    changes.list.length ? h("div", { class: "x-list" }, h("h3", {}, "Changed"), changes.list.map(c => strength(c, changes)), h("button", { onclick: () => changes.clear() }, "Undo all")) : null);
+  const off = part => changes.set(kind, +layers.value, null, 0, part), list = h("div", { class: "x-list" });
+  const listed = () => fill(list, changes.list.length > 0 && [h("h3", {}, "Changed"), changes.list.map(c => strength(c, changes)), h("button", { onclick: () => changes.clear() }, "Undo all")]);
+  listed();
+  return { list, redraw(longer) { grid.redraw(); if (longer) listed(); },
+    node: h("div", {}, h("p", { class: "soft" }, "Click a head to take it away, once more to bring it back. A slider then scales what it adds."),
+      h("div", { class: "row" }, "A whole layer: ", layers, h("button", { onclick: () => off("attention") }, "Without its attention"), !info.cross && h("button", { onclick: () => off("ffn") }, "Without its feed-forward")), h("div", { class: "x-gap" }), grid) };
 }

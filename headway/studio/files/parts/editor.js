@@ -75,6 +75,7 @@ export async function editor(host, { recipe, words, from = "", weights = [] }, {
       const [sections, cards] = await Promise.all([get("/api/new/settings/" + encodeURIComponent(draft.task), signal), get("/api/new/cards", signal)]);
       settings = form(sections, { edit });
       fill(fields, settings.host);
+      get("/api/playground/models", signal).then(({ models }) => settings.offer("models", models.filter(each => each.group !== "Presets").map(each => each.name))).catch(() => {});
       const card = cards.tasks.find(each => each.name === draft.task), facts = cards.recipes.find(each => each.name === state.recipe);
       title.textContent = card ? card.title[0].toUpperCase() + card.title.slice(1) : draft.task;
       fill(lead, facts && facts.name !== card?.recipe ? facts.title : card?.doc, from && h("span", {}, " The recipe of ", h("a", { href: "/run/" + encodeURIComponent(from) }, from), ", which begins anew; or ",
@@ -115,7 +116,10 @@ export async function editor(host, { recipe, words, from = "", weights = [] }, {
     fill(data, wait, said);
     if (!path) { fill(data, h("p", { class: "soft" }, state.card ? `Nothing is named: it learns from ${state.card.made_up}.` : "")); return; }
     try {
-      await work(wait, "/api/data/look", { path, encoding }, signal, found => fill(said, summary(found, draft)));
+      await work(wait, "/api/data/look", { path, encoding }, signal, found => {
+        fill(said, summary(found, draft));
+        settings.offer("columns", (found.facts.columns || []).map(each => each.name));
+      });
     } catch (error) {
       if (!signal.aborted && key === understood) fill(said, problem(error));
     }

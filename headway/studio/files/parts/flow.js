@@ -15,7 +15,7 @@ export function flow(seen, { name, room = 760, position, layer, looks, embedding
   const first = position < LANES ? 0 : Math.min(position - LANES / 2, seen.tokens.length - LANES);
   const tokens = seen.tokens.slice(first, first + LANES), layers = seen.layers;
   const branches = Object.keys(BRANCHES).filter(key => seen.norms[key]);
-  const share = (room - LABEL - STRIP - 80) / layers, band = Math.max(26 + 16 * branches.length, Math.min(240, share * 0.8)), gap = Math.max(8, Math.min(60, share * 0.2));
+  const share = (room - LABEL - STRIP - 80) / layers, least = layers > 16 ? 28 : 26 + 16 * branches.length, band = Math.max(least, Math.min(240, share * 0.8)), gap = Math.max(8, Math.min(60, share * 0.2));
   const start = LABEL + STRIP + 22, x = i => start + i * (band + gap), y = i => TOP + (i - first) * ROW + ROW / 2;
   const width = x(layers) + 52, height = TOP + tokens.length * ROW + 8;
   const thick = thickness(seen.norms.residual);

@@ -5,6 +5,7 @@ import { fill, h, prose } from "../dom.js";
 const FEW = ["data.valid", "model.from", "model.depth", "train.lr", "seed"];
 const BUDGETS = ["steps", "epochs", "minutes"];
 const BY = { you: "set by you", recipe: "by the recipe", chosen: "chosen for these data" };
+const OFFERS = { "model.from": "models", ...Object.fromEntries(["text", "pair", "label", "image", "sound", "time"].map(name => ["data." + name, "columns"])) };
 const NAMES = { "": "General", data: "Data", model: "Model", train: "Training" };
 
 /** Sections of settings as the server describes them; `edit(change)` is called for each change. */
@@ -26,7 +27,9 @@ export function form(sections, { edit }) {
     h("div", { class: "field" }, h("label", { for: amount.id }, "Train for"), h("div", { class: "pair" }, amount, kind), budgetNote, budgetWrong),
     FEW.filter(key => known[key]).map(key => add(known[key], field(known[key], edit, true))))),
   h("section", {}, h("div", { class: "row apart" }, h("h2", {}, "All settings"), search), found, parts.map(part => part.host)));
-  return { host, update, wrong };
+  const lists = Object.fromEntries(["models", "columns"].map(name => [name, h("datalist", { id: "offered-" + name })]));
+  host.append(...Object.values(lists));
+  return { host, update, wrong, offer: (name, values) => fill(lists[name], values.map(value => h("option", { value }))) };
 
   function filter(text) {
     const words = text.toLowerCase().split(/\s+/).filter(Boolean);
@@ -81,7 +84,7 @@ function field(setting, edit, brief = false) {
   const control = some
     ? h("select", { id, "aria-describedby": help, onchange: () => edit({ kind: "set", key: setting.key, value: control.value || null }) },
       setting.default === null && h("option", { value: "" }, "unset"), setting.choices.map(choice => h("option", { value: String(choice) }, String(choice))))
-    : h("input", { type: "text", id, "aria-describedby": help, spellcheck: "false", onchange: send });
+    : h("input", { type: "text", id, "aria-describedby": help, spellcheck: "false", autocomplete: "off", list: OFFERS[setting.key] && "offered-" + OFFERS[setting.key], onchange: send });
   const by = h("span", { class: "by" }), wrongText = h("small", { class: "bad", role: "alert" });
   const back = h("button", { type: "button", class: "quiet", title: "Take it back", "aria-label": `Take ${setting.key} back`, hidden: true, onclick: () => edit({ kind: "set", key: setting.key, value: null }) }, "↺");
   const range = setting.range || (setting.choices.length ? "" : setting.type), usual = setting.default === null || setting.default === "" ? "" : `default ${text(setting.default)}`;

@@ -3,8 +3,9 @@
 import { h } from "../dom.js";
 import { mapPainter, painted, unpack } from "./maps.js";
 
+/** The grid. `changed(layer, head)` is the factor of a changed head, else null; `redraw()` asks it again. */
 export function headGrid({ thumbs, stats }, { causal, picked, onpick, changed = () => null, side = null }) {
-  const { shape: [layers, heads, rows, columns], values } = unpack(thumbs), size = side ?? Math.max(24, Math.min(84, Math.floor(880 / heads) - 6));
+  const { shape: [layers, heads, rows, columns], values } = unpack(thumbs), size = side ?? Math.max(24, Math.min(84, Math.floor(880 / heads) - 6, Math.floor(1000 / layers)));
   const step = size + 6, left = 30, canvas = h("canvas", { tabindex: "0", role: "application",
     "aria-label": `${layers} layers of ${heads} heads. Arrow keys go from head to head, Enter opens one.` });
   const at = h("div", { class: "enlarged" }), big = h("canvas", { role: "img" }), words = h("output", {});
@@ -55,5 +56,5 @@ export function headGrid({ thumbs, stats }, { causal, picked, onpick, changed = 
   });
   at.append(big, words);
   show();
-  return h("div", { class: "head-grid" }, h("div", { class: "wide", tabindex: "-1" }, canvas), at);
+  return Object.assign(h("div", { class: "head-grid" }, h("div", { class: "wide", tabindex: "-1" }, canvas), at), { redraw: draw });
 }

@@ -58,7 +58,7 @@ const LESSONS = [
       const found = await tour.pass.ask("embeddings", { kind: KIND }), cosine = (a, b) => dot(a, b) / Math.sqrt(dot(a, a) * dot(b, b));
       const dot = (a, b) => a.reduce((sum, v, i) => sum + v * b[i], 0), most = Math.max(...found.token.flat().map(Math.abs)) * 0.7;
       await picking(host, tour, "Tokens", (below, i) => fill(below, h("div", { class: "x-strips" }, tour.tokens.map((t, j) => [h("span", { class: j === i ? "mono picked" : "mono" }, seen(t.label)),
-        strip(found.token[j], { label: "embedding of " + t.label, scale: most, cell: 6, height: 16 }), h("span", { class: "number" }, number(cosine(found.token[i], found.token[j]), 2))])),
+        strip(found.token[j], { label: "embedding of " + t.label, scale: most, cell: 6, height: 16 }), h("span", { class: "number" }, cosine(found.token[i], found.token[j]).toFixed(2))])),
       h("p", { class: "soft" }, "On the right: the cosine with ", word(tour.tokens[i]), "; 1 is the same direction, 0 none in common.")), 0);
     } },
   { id: "positions", title: "A place becomes a vector, too",
@@ -103,11 +103,10 @@ const LESSONS = [
       "In models that have read much text, some heads look at the token before, some at the same word earlier on, some at the end of the last sentence."],
     todo: "Click a head to take it away, once more to bring it back. Which ones does the answer hang on?",
     async draw(host, tour) {
-      const heads = await tour.pass.ask("heads", { kind: KIND }), grid = h("div"), moved = effect(tour.signal);
-      const changes = changeList(() => { draw(); moved.update(tour.pass, changes.list, last(tour)); });
-      const draw = () => fill(grid, headGrid(heads, { causal: true, side: 72, changed: (l, i) => changes.at(KIND, l, i)?.factor ?? null,
-        onpick: (l, i) => { const found = changes.at(KIND, l, i); found ? changes.drop(found) : changes.set(KIND, l, i, 0); } }));
-      draw();
+      const heads = await tour.pass.ask("heads", { kind: KIND }), moved = effect(tour.signal);
+      const changes = changeList(() => { grid.redraw(); moved.update(tour.pass, changes.list, last(tour)); });
+      const grid = headGrid(heads, { causal: true, side: 72, changed: (l, i) => changes.at(KIND, l, i)?.factor ?? null,
+        onpick: (l, i) => { const found = changes.at(KIND, l, i); found ? changes.drop(found) : changes.set(KIND, l, i, 0); } });
       moved.update(tour.pass, changes.list, last(tour));
       fill(host, grid, h("h3", {}, "Next after ", h("code", {}, seen(tour.tokens[last(tour)].label))), moved.node);
     } },

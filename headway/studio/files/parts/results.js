@@ -2,7 +2,7 @@
 // blanks, neighbours, pictures, curves … A shape that has no view here is shown as the terminal shows it, and as a table.
 
 import { barChart, lineChart } from "../chart.js";
-import { h, number, table } from "../dom.js";
+import { h, svg, number, table } from "../dom.js";
 import { percent } from "./tokens.js";
 
 /** Everything that the server says of a filled form. `form` is what was filled in. */
@@ -11,6 +11,7 @@ export function results(found, form) {
   return h("div", { class: "results" },
     found.truncated > 0 && h("p", { class: "soft" }, `The text is longer than ${found.truncated} tokens: the model read its beginning.`),
     found.picture && h("div", { class: "row pictures" }, figure(found.picture, "as the model read it"), found.look && figure(found.look, "where it looked")),
+    found.graph && graph(found.graph, found.results[0]),
     whole || found.results.map((each, i) => one(each, found.inputs[i] || {}, form, found.lines)),
     Object.keys(found.written).length > 0 && Object.entries(found.written).map(([name, text]) =>
       h("details", {}, h("summary", {}, `as ${name}`), h("pre", { tabindex: "0" }, text))),
@@ -94,6 +95,17 @@ function alignment({ text: source, new: target, links }) {
 
 const segments = all => table(["from", "to", "text"], all.flatMap(s => [[s.start.toFixed(2), s.end.toFixed(2), s.text],
   ...(s.words || []).map(w => [w.start.toFixed(2), w.end.toFixed(2), "· " + (w.word ?? w.text)])]), { caption: "Seconds" });
+
+/** A graph on a circle; a node has its name, what it holds, and the label that it was given. */
+function graph({ names, values, edges }, result) {
+  const at = names.map((_, i) => [230 + 150 * Math.sin(2 * Math.PI * i / names.length), 190 - 150 * Math.cos(2 * Math.PI * i / names.length)]);
+  const labels = Array.isArray(result.nodes) ? result.nodes.map(node => [node.label].flat().join(", ")) : names.map(() => "");
+  return svg("svg", { viewBox: "0 0 460 380", class: "graph", role: "img", "aria-label": `graph of ${names.length} nodes and ${edges.length} edges` },
+    edges.map(([a, b]) => svg("line", { x1: at[a][0], y1: at[a][1], x2: at[b][0], y2: at[b][1] })),
+    names.map((name, i) => svg("g", {}, svg("circle", { cx: at[i][0], cy: at[i][1], r: 15, class: values[i] ? "told" : "" }),
+      svg("text", { x: at[i][0], y: at[i][1] + 4 }, [...name].slice(0, 4).join("")),
+      svg("text", { class: "beside", x: at[i][0], y: at[i][1] + (at[i][1] < 190 ? -21 : 29) }, [labels[i], values[i]].filter(Boolean).join(" · ").slice(0, 24)))));
+}
 
 /** Cosines of the first text with the others, and of all with all. */
 function similarities(all, inputs) {

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from headway.runs import live
 from headway.runs.events import EventLog
 from headway.runs.history import read_run
-from headway.runs.live import LiveRun, LiveRuns
+from headway.studio.runs import live
+from headway.studio.runs.live import LiveRun, LiveRuns
 from tests.runs.conftest import event, finished, steps, write_run
 
 
