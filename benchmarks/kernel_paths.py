@@ -21,6 +21,7 @@ import torch
 from common import alternate, clean, emit, machine, ratio
 from torch import Tensor
 
+from headway.config.model import LayerConfig, RopeConfig
 from headway.config.presets import gpt2, llama, transformer
 from headway.generate import decode as decoding
 from headway.generate.accel.cuda import topk
@@ -102,6 +103,17 @@ def decode_cpu(bench: Bench) -> None:
         for rows in (1, 8):
             work = generated(model, rows, 16)
             bench("numba decoder", "Model.step", work, slowly(work), model="gpt2", int8=int8, rows=rows)
+    local = LayerConfig(window=16, rope=RopeConfig())
+    for name, fields in {
+        "qwen3": {"qk_norm": "head"},
+        "gemma2": {
+            **{"norm_at": "sandwich", "norm_offset": 1.0, "softcap": 50.0},
+            **{"rope": None, "pattern": (local, LayerConfig(rope=RopeConfig()))},
+        },
+    }.items():
+        config = llama(12, 768, 12, 4, 2048)
+        work = generated(Transformer(replace(config, decoder=replace(config.decoder, **fields))).eval(), 1, 16)
+        bench("numba decoder", "Model.step", work, slowly(work), model=f"{name}-shaped", int8=False, rows=1)
 
 
 def beam_cpu(bench: Bench) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import webbrowser
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +19,7 @@ def studio(
     out: Annotated[Path, typer.Option(help="the folder with the runs", metavar="FOLDER")] = Path(RUNS),
     port: Annotated[int, typer.Option(help="port to listen on; 0: any free port", min=0, max=65535)] = 8400,
     open_: Annotated[bool, typer.Option("--open", help="open the page in the default browser")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="print the address as JSON")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="print only the address")] = False,
 ) -> None:
     """Open the studio: all runs and models in a browser. It listens on this machine only."""
@@ -34,7 +36,7 @@ def studio(
         address = f"{url(sock)}/?token={token}"
 
         def ready() -> None:
-            typer.echo(address)
+            typer.echo(json.dumps({"address": address, "runs": str(out)}) if json_ else address)
             say("open this address in a browser; Ctrl-C stops the studio, runs that it started go on")
             if open_:
                 webbrowser.open(address)

@@ -40,7 +40,8 @@ class Readout:
 
     head: str
     logits: Callable[[Tensor, Tensor | None], Tensor]
-    """Hidden states (B, T, M) and attention mask to (B, T, V); to (B, 1, V) if the whole input has one answer."""
+    """Hidden states (B, T, M) and attention mask to (B, T, V); to (B, 1, V) if the whole input has one answer, to
+    (B, 2, T) for the start and the end of a span."""
     name: Callable[[int], str]
     """The name of an answer."""
     count: int = 0
@@ -58,7 +59,7 @@ class Readout:
     def top(self, hidden: Tensor, mask: Tensor | None, k: int) -> list[list[Answer]]:
         """The k likeliest answers at each position of the first row."""
         logits = self.logits(hidden, mask)[0].float()
-        if self.number or self.several or self.head == "span":
+        if self.number or self.several:
             best, ids = self.chances(logits).topk(min(k, logits.shape[-1]))
         else:  # the softmax of a few: of a large vocabulary, all would take longer than the model
             best, ids = logits.topk(min(k, logits.shape[-1]))
@@ -72,8 +73,6 @@ class Readout:
         """Logits to probabilities."""
         if self.number:
             return logits
-        if self.head == "span":  # of each end of an answer, over the positions
-            return logits.softmax(0)
         return logits.sigmoid() if self.several else logits.softmax(-1)
 
     def answer(self, wanted: str | int) -> int:
@@ -104,10 +103,8 @@ def readout_of(loaded: Loaded) -> Readout | None:
             logits=lambda hidden, mask: model.lm(hidden),
             name=lambda i: label_of(tokenizer.decode, i, tokenizer.pieces([i])[0]),
         )
-    if head == "span":
-        return Readout(
-            head=head, logits=lambda hidden, mask: model.span(hidden), name=lambda i: ("start", "end")[i], count=2
-        )
+    if head == "span":  # two answers, where the span starts and where it ends; each is one of the positions
+        return Readout(head=head, logits=lambda hidden, mask: model.span(hidden).transpose(1, 2), name=str)
     labels = getattr(getattr(config, head, None), "labels", 0)
     if not labels:
         return None

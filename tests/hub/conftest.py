@@ -55,7 +55,13 @@ SMALL: dict[str, Any] = {
     **{"image_size": 32, "patch_size": 8, "block_size": 4, "num_mel_bins": 8, "encoder_layers": 2, "d_kv": 8},
     **{"embedding_size": 16, "local_radius": 5},
     **{"max_source_positions": 20, "max_target_positions": 40},
-    **{"ffn_dim": 48, "ffn_hidden_size": 48, "moe_intermediate_size": 24, "sliding_window": 5},
+    **{
+        "ffn_dim": 48,
+        "ffn_hidden_size": 48,
+        "moe_intermediate_size": 24,
+        "shared_expert_intermediate_size": 40,
+        "sliding_window": 5,
+    },
     **dict.fromkeys(("num_local_experts", "num_experts"), 4),
     **{"out_features": ["stage2"], "out_indices": [2], "stage_names": ["stem", "stage1", "stage2"]},
 }

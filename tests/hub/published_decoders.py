@@ -63,6 +63,12 @@ _QWENS: dict[str, Config] = {
     "Qwen/Qwen3-8B": _sized(_QWEN3, 4096, 12288, 36, 32, 8),
     "Qwen/Qwen3-14B": _sized(_QWEN3, 5120, 17408, 40, 40, 8, max_window_layers=40),
     "Qwen/Qwen3-32B": _sized(_QWEN3, 5120, 25600, 64, 64, 8, max_window_layers=64),
+    "Qwen/Qwen1.5-MoE-A2.7B": _sized(
+        _QWEN2, 2048, 5632, 24, 16, 16, model_type="qwen2_moe", architectures=["Qwen2MoeForCausalLM"],
+        decoder_sparse_step=1, max_position_embeddings=8192, max_window_layers=21, moe_intermediate_size=1408,
+        norm_topk_prob=False, num_experts=60, num_experts_per_tok=4, output_router_logits=False,
+        router_aux_loss_coef=0.001, shared_expert_intermediate_size=5632,
+    ),
     "Qwen/Qwen3-30B-A3B": _sized(_QWEN3_MOE, 2048, 6144, 48, 32, 4, moe_intermediate_size=768, max_window_layers=48),
     "Qwen/Qwen3-235B-A22B": _sized(
         _QWEN3_MOE, 4096, 12288, 94, 64, 4, moe_intermediate_size=1536, max_window_layers=94
@@ -275,6 +281,7 @@ DECODER_PARAMETERS: dict[str, int] = {
     "Qwen/Qwen3-8B": 8_190_735_360,
     "Qwen/Qwen3-14B": 14_768_307_200,
     "Qwen/Qwen3-32B": 32_762_123_264,
+    "Qwen/Qwen1.5-MoE-A2.7B": 14_315_784_192,
     "Qwen/Qwen3-30B-A3B": 30_532_122_624,
     "Qwen/Qwen3-235B-A22B": 235_093_634_560,
     "mistralai/Mixtral-8x7B-v0.1": 46_702_792_704,

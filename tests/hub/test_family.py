@@ -209,6 +209,8 @@ FIELD |= {"mlp_only_layers": "experts"}
         ("qwen3_moe", {"mlp_only_layers": list(range(24))}, "C022"),
         ("qwen3_moe", {"decoder_sparse_step": 0}, "C003"),
         ("qwen3_moe", {"num_experts_per_tok": 129}, "C003"),
+        ("qwen2_moe", {"use_sliding_window": True}, "C022"),
+        ("qwen2_moe", {"layer_types": ["sliding_attention"] * 24}, "C022"),
         ("phi3", {"rope_scaling": {"type": "longrope", "short_factor": [1.0], "long_factor": [4.0]}}, "C022"),
         ("gemma2", {"use_bidirectional_attention": True}, "C022"),
         ("gemma2", {"query_pre_attn_scalar": 0}, "C003"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,9 +11,12 @@ import torch
 
 from headway.api import Bundle, load
 from headway.baselines.build import make_model
-from headway.config.model import LMHeadConfig, TokensConfig
+from headway.config.model import LMHeadConfig, SpanHeadConfig, TagHeadConfig, TokensConfig
 from headway.config.networks.baseline import BaselineConfig
 from headway.errors import DataError
+from headway.inspect.show.page import page
+from headway.inspect.show.terminal import picture, shown
+from tests.inspect.conftest import config_of, made
 
 
 def test_maps_equal_the_eager_weights(any_bundle: Bundle) -> None:
@@ -62,6 +66,28 @@ def test_predictions_are_the_probabilities_of_the_model(bundle: Bundle, classifi
     assert best[0].probability == pytest.approx(float(expected[-1].max()), abs=1e-6)
     found = classifier.classify("To be")
     assert classifier.inspect("To be").predictions(3)[0][0].label == found.label
+
+
+def test_the_ends_of_an_answer_are_positions() -> None:
+    config = replace(config_of("bert"), lm=None, nsp=None, span=SpanHeadConfig())
+    model = made(config, "spans")
+    seen = model.inspect(("Who?", "Anna is here."))
+    with torch.no_grad():
+        logits = model.model.span(seen.output.hidden)[0]
+    start, end = seen.predictions(2)
+    assert [start[0].id, end[0].id] == logits.argmax(0).tolist()
+    assert start[0].probability == pytest.approx(float(logits[:, 0].softmax(0).max()), abs=1e-5)
+    told = "\n".join(picture(seen))
+    assert f"start of the answer\n  {shown(seen.tokens[start[0].id].label)}@{start[0].id}" in told
+    assert f"start: {seen.tokens[start[0].id].label}@{start[0].id}" in page("spans", model.session.overview(), seen)
+    assert model.session.attribution(("Who?", "Anna is here."), position=0).answer == str(start[0].id)
+
+
+def test_the_labels_of_tokens() -> None:
+    config = replace(config_of("bert"), lm=None, nsp=None, tag=TagHeadConfig(labels=2), labels=("O", "PER"))
+    seen = made(config, "tags").inspect("Anna")
+    assert len(seen.predictions(1)) == 4 == len(seen.lens(1)[0])
+    assert f"{shown('A')} {seen.predictions(1)[0][0].label} │" in "\n".join(picture(seen))
 
 
 def test_the_arithmetic_of_a_cell_adds_up(any_bundle: Bundle) -> None:

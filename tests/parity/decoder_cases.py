@@ -11,6 +11,9 @@ SMALL: dict[str, Any] = dict(
 LLAMA: dict[str, Any] = dict(SMALL, num_key_value_heads=2, intermediate_size=48)
 MIXTURE: dict[str, Any] = dict(LLAMA, num_local_experts=4)
 QWEN_MIXTURE: dict[str, Any] = dict(MIXTURE, moe_intermediate_size=24, num_experts_per_tok=2, head_dim=16)
+SHARED_MIXTURE: dict[str, Any] = dict(
+    LLAMA, num_experts=4, moe_intermediate_size=24, num_experts_per_tok=2, shared_expert_intermediate_size=40
+)
 GEMMA: dict[str, Any] = dict(LLAMA, head_dim=16, sliding_window=5, query_pre_attn_scalar=20, num_hidden_layers=3)
 GRANITE: dict[str, Any] = dict(
     LLAMA, attention_multiplier=0.2, residual_multiplier=0.3, embedding_multiplier=6.0, logits_scaling=3.0
@@ -44,6 +47,9 @@ DECODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     **cases("qwen3", "Qwen3", dict(LLAMA, head_dim=16), BASE, CLASSIFY, TAG, SPAN),
     **cases("qwen3-windowed", "Qwen3", dict(LLAMA, head_dim=16, attention_bias=True, use_sliding_window=True,
         sliding_window=5, layer_types=["sliding_attention", "full_attention"]), LM),
+    **cases("qwen2-moe", "Qwen2Moe", SHARED_MIXTURE, BASE, CLASSIFY, TAG, SPAN),
+    **cases("qwen2-moe-mixed", "Qwen2Moe", dict(SHARED_MIXTURE, norm_topk_prob=True, mlp_only_layers=[1],
+        qkv_bias=False), LM),
     **cases("qwen3-moe", "Qwen3Moe", QWEN_MIXTURE, BASE, CLASSIFY, TAG, SPAN),
     **cases("qwen3-moe-mixed", "Qwen3Moe", dict(QWEN_MIXTURE, norm_topk_prob=True, num_hidden_layers=4,
         mlp_only_layers=[1], decoder_sparse_step=2), LM),
@@ -86,8 +92,8 @@ DECODERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     **cases("opt-plain", "OPT", dict(SMALL, ffn_dim=48, enable_bias=False, _remove_final_layer_norm=True), LM),
 }  # fmt: skip
 KINDS = frozenset(
-    {"mixtral", "qwen2", "qwen3", "qwen3_moe", "phi3", "gemma2", "gemma3_text", "granite", "olmo2", "smollm3"}
-    | {"starcoder2", "stablelm", "cohere", "gpt_neox", "falcon", "bloom", "opt"}
+    {"mixtral", "qwen2", "qwen2_moe", "qwen3", "qwen3_moe", "phi3", "gemma2", "gemma3_text", "granite", "olmo2"}
+    | {"smollm3", "starcoder2", "stablelm", "cohere", "gpt_neox", "falcon", "bloom", "opt"}
 )
 """Their values of model_type."""
 ABSOLUTE = frozenset({"bloom", "opt"})

@@ -33,6 +33,7 @@ WRONG: dict[str, tuple[str, str, dict[str, Any]]] = {
     "qwen3 base": ("qwen3-lm", "decoder", dict(rope=RopeConfig(theta=500.0))),
     "qwen3 order": ("qwen3-windowed-lm", "decoder", dict(pattern=(LayerConfig(rope=RopeConfig()),) * 2)),
     "qwen3-moe weights": ("qwen3-moe-lm", "decoder.experts", dict(normalised=True)),
+    "qwen2-moe weights": ("qwen2-moe-lm", "decoder.experts", dict(normalised=True)),
     "phi3 share": ("phi3-partial-lm", "decoder", dict(rope=RopeConfig(partial=1.0))),
     "gemma2 scores": ("gemma2-lm", "decoder", dict(softcap=None)),
     "gemma2 logits": ("gemma2-lm", "lm", dict(softcap=None)),

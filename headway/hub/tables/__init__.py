@@ -10,7 +10,7 @@ from headway.hub.tables.clip import CLIP, CLIP_TEXT, CLIP_VISION, read_clip, wri
 from headway.hub.tables.decoders.gemma import GEMMA, GEMMA2, GEMMA3
 from headway.hub.tables.decoders.gpt import BLOOM, GPT2, OPT
 from headway.hub.tables.decoders.llama import GRANITE, LLAMA, MISTRAL, OLMO2, PHI3, SMOLLM3, STARCODER2
-from headway.hub.tables.decoders.mixtures import MIXTRAL, QWEN3_MOE
+from headway.hub.tables.decoders.mixtures import MIXTRAL, QWEN2_MOE, QWEN3_MOE
 from headway.hub.tables.decoders.parallel import COHERE, FALCON, GPT_NEOX, STABLELM
 from headway.hub.tables.decoders.qwen import QWEN2, QWEN3
 from headway.hub.tables.encoders.albert import ALBERT
@@ -63,6 +63,7 @@ _ALL = (
     GEMMA3,
     QWEN2,
     QWEN3,
+    QWEN2_MOE,
     QWEN3_MOE,
     PHI3,
     GRANITE,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from markupsafe import Markup
 from headway.errors import DataError
 from headway.inspect.heads import HeadStats, Maps
 from headway.inspect.patching import place_of
-from headway.inspect.show.terminal import part_line, strongest
+from headway.inspect.show.terminal import part_line, spelled, strongest
 from headway.inspect.trace import DIGITS, Pass
 from headway.report.format import brief, number, percent
 from headway.report.page import render_macro, render_page
@@ -108,7 +109,13 @@ def _data(seen: Pass, stats: Mapping[str, Sequence[HeadStats]], why: Mapping[str
     if seen.readout is not None:
         found["place"] = min(place_of(seen, None), len(seen.tokens) - 1)
         found["number"] = seen.readout.number
-        found["predictions"] = _answers(seen.predictions(6))
+        rows = seen.predictions(6)
+        if seen.readout.head == "span":
+            ends = [
+                (end, spelled(seen, each)) for end, row in zip(("start", "end"), rows, strict=True) for each in row[:3]
+            ]
+            rows = [[replace(each, label=f"{end}: {each.label}") for end, each in ends]]
+        found["predictions"] = _answers(rows)
         likely = seen.probabilities()
         found["probabilities"] = [None if p is None else round(p, 3) for p in likely]
     if _has_lens(seen):

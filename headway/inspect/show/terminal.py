@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -116,7 +117,10 @@ def prediction_lines(seen: Pass, k: int = 5) -> Iterator[str]:
     if seen.readout is None:
         return
     rows = seen.predictions(k)
-    if seen.readout.head == "lm" and seen.part().config.causal:
+    if seen.readout.head == "span":
+        for end, row in zip(("start", "end"), rows, strict=True):
+            yield from _bars(f"{end} of the answer", [spelled(seen, answer) for answer in row])
+    elif seen.readout.head == "lm" and seen.part().config.causal:
         yield from _bars("next token", rows[-1])
     elif seen.readout.head == "lm":
         blanks = [i for i, token in enumerate(seen.tokens) if token.id == seen.reading.blank]
@@ -132,6 +136,11 @@ def prediction_lines(seen: Pass, k: int = 5) -> Iterator[str]:
         told = [f"{shown(t.label)} {row[0].label}" for t, row in zip(seen.tokens, rows, strict=True) if not t.special]
         yield "labels"
         yield f"  {' │ '.join(told)}"
+
+
+def spelled(seen: Pass, answer: Answer) -> Answer:
+    """A position as the token that stands there."""
+    return replace(answer, label=f"{seen.tokens[answer.id].label}@{answer.id}")
 
 
 def _bars(title: str, answers: Sequence[Answer]) -> Iterator[str]:

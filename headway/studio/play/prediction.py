@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from headway.api.predictions import run_options
 from headway.config.recipe import DataConfig
 from headway.data.files.rows import BadRows
+from headway.data.graphs.graph import Graph
 from headway.errors import ConfigError, DataError
 from headway.studio.play.describe import NUMBERS, tasks_of
 from headway.tasks.image import reads_images
@@ -136,12 +137,11 @@ def _curves(found: Sequence[tuple[Any, Json]]) -> list[Json]:
 
 def _graph(example: Any) -> Json | None:
     """A graph that is small enough to draw: names and values of its nodes, and its edges."""
-    nodes, edges = getattr(example, "nodes", ()), getattr(example, "edges", ())
-    if not 0 < len(nodes) <= DRAWN_NODES:
+    if not isinstance(example, Graph) or len(example.nodes) > DRAWN_NODES:  # a package of others may have its own
         return None
-    told = [", ".join(str(value) for value in values.values() if value not in ("", None)) for values in nodes]
-    names = [example.node_name(number) for number in range(len(nodes))]
-    return {"names": names, "values": told, "edges": edges.tolist()}
+    told = [", ".join(str(value) for value in values.values() if value not in ("", None)) for values in example.nodes]
+    names = [example.node_name(number) for number in range(len(told))]
+    return {"names": names, "values": told, "edges": example.edges.tolist()}
 
 
 def _plain(value: Any) -> Any:

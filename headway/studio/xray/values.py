@@ -171,8 +171,9 @@ def _from_layer(seen: Pass, first: tuple[str, int]) -> Iterator[None]:
     stood_in: list[Any] = []
     try:
         for number, part in enumerate(parts.values()):
+            shared = part.layers > 1 and part.block(0) is part.block(1)  # one block cannot stand for some of its layers
             for layer in range(part.layers):
-                if (number, layer) < start:
+                if (number, layer) < start and not shared:
                     block = part.block(layer)
                     block.forward = _giving(seen.activations[part.name(layer)])  # type: ignore[method-assign]
                     stood_in.append(block)

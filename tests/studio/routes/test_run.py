@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from tests.runs.conftest import HOSTILE, event, finished, steps, write_run
-from tests.studio.conftest import RunningStudio, until
+from tests.studio.conftest import RunningStudio
 
 PNG = b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAIAAACQd1PeAAAADElEQVR4nGNgYGAAAAAEAAH2FzhVAAAAAElFTkSuQmCC")
 SURE = [{"confidence": 0.6, "right": 0.5, "examples": 20}, {"confidence": 0.9, "right": 0.95, "examples": 70}]
@@ -100,15 +100,13 @@ def test_a_part_is_zoomed_to_and_its_values_are_read(filled: RunningStudio, page
     area.wait_for()
     area.scroll_into_view_if_needed()
     box = area.bounding_box()
-    asked: list[str] = []
-    page.on("request", lambda request: asked.append(request.url) if "curves" in request.url else None)
     page.mouse.move(box["x"] + box["width"] / 4, box["y"] + 50)
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 50)
-    page.mouse.up()
+    with page.expect_response(lambda answer: "low=25&high=50" in answer.url):
+        page.mouse.up()
     page.get_by_role("button", name="Show all").wait_for()
     expect(page.locator("#curves .tall .value")).to_have_text("")
-    until(lambda: asked and "low=25&high=50" in asked[-1])
     charts = page.locator(".charts").first
     charts.focus()
     page.keyboard.press("End")
@@ -118,7 +116,7 @@ def test_a_part_is_zoomed_to_and_its_values_are_read(filled: RunningStudio, page
     page.get_by_label("Axis").or_(page.locator(".controls select")).first.select_option("seconds")
     page.wait_for_selector("text=seconds of training >> visible=true")
     page.locator("summary", has_text="Loss as a table").click()
-    assert page.locator("details[open] tbody tr").count() == 40
+    expect(page.locator("details[open] tbody tr")).to_have_count(40)
 
 
 def test_the_page_follows_a_run_that_trains(studio: RunningStudio, page: Any) -> None:

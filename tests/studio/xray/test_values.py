@@ -55,6 +55,19 @@ def test_a_change_of_the_encoder_reaches_the_decoder() -> None:
     assert all(p == pytest.approx(float(chances[i]), abs=1e-6) for i, p in answers(found, "after").items())
 
 
+def test_blocks_that_share_their_weights() -> None:
+    """A block that is all layers at once is computed for each of them, also below a change."""
+    from tests.inspect.conftest import config_of, made
+
+    session = Session(made(config_of("shared"), "shared"))
+    before = session.run("the cat")
+    changes = [Ablate(layer=1, part="attention")]
+    wanted = session.run(before.reading, changes=changes)
+    chances = wanted.require_readout().chances(wanted.logits())[0]
+    found = before_and_after(session, before, changes, 0)
+    assert all(p == pytest.approx(float(chances[i]), abs=1e-6) for i, p in answers(found, "after").items())
+
+
 def test_layers_below_a_change_are_not_computed_again(decoder: Seen) -> None:
     session, before = decoder
     calls: list[int] = []

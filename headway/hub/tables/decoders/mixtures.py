@@ -9,7 +9,16 @@ from headway.config.model import ModelConfig
 from headway.config.toml import short
 from headway.errors import ConfigError
 from headway.hub.family import Config, Family, Field, read_tied, switch
-from headway.hub.tables.decoders.heads import count_of, heads, layers_of, read_tag_dropout, set_layers
+from headway.hub.tables.decoders.heads import (
+    FULL,
+    SLIDING,
+    count_of,
+    heads,
+    layer_types,
+    layers_of,
+    read_tag_dropout,
+    set_layers,
+)
 from headway.hub.tables.decoders.llama import (
     ALL_HEADS,
     ATTENTION,
@@ -133,5 +142,45 @@ QWEN3_MOE = Family(
     aliases={"num_experts": "num_local_experts"},
     unused=_QWEN_UNUSED,
     on_read=_read_qwen_moe,
+    on_write=_write_qwen_moe,
+)
+
+
+def _read_qwen2_moe(settings: Config, theirs: Mapping[str, Any], names: Collection[str]) -> None:
+    _read_qwen_moe(settings, theirs, names)
+    if SLIDING in layer_types(settings, theirs, [FULL]):
+        raise ConfigError("C022", f"config.json: layer_types has {SLIDING}; headway supports qwen2_moe without windows")
+
+
+_SHARED = f"{_MLP}.shared_expert"
+
+QWEN2_MOE = Family(
+    name="qwen2_moe",
+    fields=(
+        *llama_fields(
+            without=("head_dim", "attention_bias", "mlp_bias"),
+            hidden_size=2048,
+            num_hidden_layers=24,
+            num_attention_heads=16,
+            num_key_value_heads=16,
+            intermediate_size=5632,
+            **SIZES,
+        ),
+        *_expert_fields("num_experts", 4, 1408, 60),
+        Field("shared_expert_intermediate_size", "decoder.experts.shared", 5632),
+        Field("qkv_bias", "decoder.qkv_bias", True),
+    ),
+    fixed={**LLAMA_FIXED, "decoder.out_bias": False, "decoder.ffn_bias": False, "decoder.experts.shared_gate": True},
+    tensors=model_tensors(
+        *(FIRST_NORM, *ATTENTION, SECOND_NORM, *_QWEN_EXPERTS),
+        ("ffn.shared.up", f"{_SHARED}.gate_proj|{_SHARED}.up_proj"),
+        ("ffn.shared.down", f"{_SHARED}.down_proj"),
+        ("ffn.shared_gate", f"{_MLP}.shared_expert_gate"),
+    ),
+    heads=heads("Qwen2Moe", *ALL_HEADS),
+    prefix="model.",
+    only={"use_sliding_window": False},
+    unused=(*_QWEN_UNUSED, "layer_types"),
+    on_read=_read_qwen2_moe,
     on_write=_write_qwen_moe,
 )

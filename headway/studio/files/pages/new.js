@@ -7,7 +7,7 @@ import { editor } from "../parts/editor.js";
 
 export const title = "New run";
 
-const KINDS = { text: "Text", image: "Images", class: "Images", sound: "Sound", table: "Tables and series", graph: "Graphs" };
+const KINDS = { text: "Text", story: "Text", image: "Images", class: "Images", sound: "Sound", table: "Tables and series", graph: "Graphs" };
 
 export async function show(host, { query, signal, go }) {
   style("data");
@@ -23,7 +23,7 @@ export async function show(host, { query, signal, go }) {
   }
   const cards = await get("/api/new/cards", signal);
   const list = h("div"), all = h("div");
-  const search = h("input", { type: "search", placeholder: "search tasks and recipes", "aria-label": "Search tasks and recipes", oninput: draw });
+  const search = h("input", { type: "search", placeholder: "search", "aria-label": "Search tasks and recipes", oninput: draw });
   host.append(h("h1", {}, "New run"), h("p", { class: "lead" }, "Begin with your data, and headway says what they fit; or with a task, which learns from made-up data at first."),
     source({ signal, named: path => go("/data?" + new URLSearchParams({ path })), label: "Path of your data" }).host,
     h("div", { class: "row apart" }, h("h2", {}, "Tasks"), search), list, all);
@@ -48,7 +48,7 @@ function group(tasks) {
 }
 
 const card = task => {
-  const data = KINDS[task.learns] ? task.learns === "text" ? "texts" : `${task.learns}s` : "data", [, input] = /^"([^"]{8,})"/.exec(task.tries) || [];
+  const data = KINDS[task.learns] && task.learns !== "story" ? task.learns === "text" ? "texts" : `${task.learns}s` : "data", [, input] = /^"([^"]{8,})"/.exec(task.tries) || [];
   return h("a", { class: "card task", href: "/new?recipe=" + encodeURIComponent(task.recipe) },
     h("b", {}, task.title), h("span", {}, task.doc), h("small", {}, `learns from ${task.made_up}, or from your ${data}`), input && h("q", {}, input));
 };

@@ -178,10 +178,10 @@ class Xray {
   speaks() {
     const { at, pass } = this, out = h("div"), place = this.place();
     return h("div", {}, h("button", { onclick: async () => {
-      fill(out, h("p", { class: "soft" }, "Integrating gradients …"));
+      fill(out, h("p", { class: "soft" }, "Following gradients …"));
       try {
         const found = await pass.ask("attribution", { position: place }), most = Math.max(1e-9, ...found.values.map(Math.abs));
-        fill(out, h("p", { class: "soft" }, "For ", h("b", {}, seen(String(found.answer))), ", by integrated gradients: blue speaks for it, orange against."),
+        fill(out, h("p", { class: "soft" }, "For ", h("b", {}, seen(String(found.answer))), found.method === "integrated" ? ", by integrated gradients" : ", by gradient × input (integrating takes long for a model of this size: headway inspect --why)", ": blue speaks for it, orange against."),
           tokenRow(found.tokens.map(t => typeof t === "string" ? { label: t } : t), { label: "Tokens and what they speak for", onpick: () => {}, shades: found.values.map(v => shade(Math.abs(v) / most, v >= 0 ? "--accent" : "--warm")) }));
       } catch (error) { if (error.name !== "AbortError") fill(out, problem(error)); }
     } }, "Which tokens speak for it?"), out);
