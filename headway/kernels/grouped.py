@@ -12,6 +12,9 @@ from torch import Tensor, nn
 from headway.kernels.linear import linear
 from headway.kernels.quantized import quantize_matrix
 
+MULTIPLE = 8
+"""torch's grouped product reads rows of 16 bytes at a time, which are so many bfloat16 numbers."""
+
 
 class Grouped(nn.Module):
     """The matrices of all experts, one below the other, as they are stacked from the tensors of a file."""
@@ -25,7 +28,8 @@ class Grouped(nn.Module):
     def forward(self, x: Tensor, sizes: Tensor) -> Tensor:
         """x (R, K), of which each expert has `sizes` (E,) rows in turn, to (R, N)."""
         each = self.weight.unflatten(0, (self.experts, -1))
-        if x.is_cuda and x.dtype == torch.bfloat16:
+        aligned = each.shape[1] % MULTIPLE == each.shape[2] % MULTIPLE == 0
+        if x.is_cuda and x.dtype == torch.bfloat16 and aligned:
             return F.grouped_mm(x, each.to(x.dtype).transpose(1, 2), offs=sizes.cumsum(0, dtype=torch.int32))
         parts = zip(x.split(sizes.tolist()), each, strict=True)
         return torch.cat([linear(rows, weight) for rows, weight in parts if len(rows)])
