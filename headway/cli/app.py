@@ -14,7 +14,6 @@ import sys
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from importlib.util import find_spec
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Annotated, Any
@@ -122,6 +121,8 @@ def _root(
 
 def need(package: str, what: str) -> None:
     """Refuse a verb whose extra is not installed."""
+    from importlib.util import find_spec
+
     if find_spec(package) is None:
         raise NotFoundError("F003", f"{what} needs the package {package}", "pip install 'headway[serve]'")
 

@@ -15,7 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from urllib.parse import quote
 
-from headway.errors import MemoryOrDiskError
+from headway.errors import NotFoundError
 
 TOKEN = re.compile(r"[A-Za-z0-9_-]{32,64}")
 
@@ -42,7 +42,7 @@ def read_token(folder: Path) -> str:
         partial.replace(path)
     except OSError as error:
         why = f"the studio cannot keep its token in {folder}: {error.strerror or error}"
-        raise MemoryOrDiskError("F007", why, "set XDG_STATE_HOME to a folder that you can write") from None
+        raise NotFoundError("F007", why, "set XDG_STATE_HOME to a folder that you can write") from None
     return token
 
 

@@ -43,7 +43,7 @@ OWN_WORDS = r"(seeds|equal|against|lengths)="
 
 COMMANDS = [each for each in blocks("shell") if each.page not in PARSED_PAGES]
 RUN = [each for each in COMMANDS if not any(re.search(pattern, each.text) for pattern in NOT_RUN)]
-SERVERS = [each for each in RUN if re.search(r"headway serve (?!--print)", each.text)]
+SERVERS = [each for each in RUN if re.search(r"headway (serve (?!--print)|studio)", each.text)]
 REQUESTS = [each for each in RUN if each.words[0] == "curl"]
 VERBS = [each for each in RUN if each not in SERVERS and each not in REQUESTS]
 PARSED = [
@@ -179,9 +179,10 @@ def test_a_server_starts_and_answers_the_requests_of_its_page(
     words = shortened(block.words, workspace)
     env = {**os.environ, "PYTHONPATH": str(ROOT), "HEADWAY_API_KEY": "secret" if "API_KEY" in block.text else ""}
     place = workspace.copy(block.recipe, tmp_path)
+    words = [word for word in words if word != "--open"]  # a browser
     server = subprocess.Popen(
         [sys.executable, "-m", *words, "--port", "0"],
-        cwd=place, env=env, stderr=subprocess.PIPE, text=True,
+        cwd=place, env=env | {"XDG_STATE_HOME": str(tmp_path)}, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
         assert server.stderr is not None

@@ -76,9 +76,12 @@ def chromium() -> str:
     return os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser") or ""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Chromium through Playwright. In CI it has to be there; elsewhere its absence skips the test."""
+    """Chromium through Playwright, for one module: its event loop is in the way of tests that run one themselves.
+
+    In CI it has to be there; elsewhere its absence skips the test.
+    """
     if not chromium() and not os.environ.get("CI"):
         pytest.skip("no Chromium on this machine: apt-get install chromium, or set CHROMIUM")
     from playwright.sync_api import sync_playwright

@@ -251,6 +251,7 @@ def test_patience_ends_a_run_and_keeps_the_best() -> None:
             after_step=loop.task.after_step,
             loss=loop.task.loss,
             evaluate=evaluate,
+            after_evaluation=loop.task.after_evaluation,
             primary_metric="valid",
             higher_is_better=False,
         ),

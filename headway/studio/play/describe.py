@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from headway.tasks.base import Task
 
 Json = dict[str, Any]
-KINDS = {"image": "image", "sound": "sound", "table": "table", "graph": "graph", "class": "choice", "text": "text"}
+KINDS = {"image": "image", "sound": "sound", "table": "table", "graph": "graph", "class": "choice"} | dict.fromkeys(
+    ("text", "story"), "text"
+)
 """What a task takes → the kind of field for it."""
 NUMBERS = {"top": (1, 50), "n_best": (1, 16), "beam": (0, 16), "horizon": (1, 100_000), "count": (1, 16)}
 """Options that are whole numbers, with their bounds; what is left empty is as the task has it."""
@@ -123,8 +125,9 @@ def _inputs(task: Task, bundle: Bundle, sample: Json) -> list[Json]:
     if kind == "choice":
         labels = [*bundle.config.labels, NO_CLASS]
         return [{"name": "input", "label": "class", "kind": kind, "choices": labels, "value": labels[0]}]
-    joined = value if isinstance(value, dict) else {}
-    found = [{"name": "input", "label": _label(task), "kind": kind, "value": joined.get(kind, value)}]
+    if isinstance(value, dict):
+        value = value.get(kind) or " ".join(map(str, value.values()))
+    found = [{"name": "input", "label": _label(task), "kind": kind, "value": value}]
     if task.joined:
         found.append({"name": task.joined, "label": task.joined, "kind": KINDS[task.joined], "value": ""})
     wanted = task.wants_second(bundle.config)

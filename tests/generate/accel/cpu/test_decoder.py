@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from headway.config.model import ExpertsConfig
 from headway.config.presets import gpt2, llama, transformer
 from headway.data.tokenizers.train import train_tokenizer
 from headway.generate.accel import dispatch as fast
@@ -193,9 +194,8 @@ def test_unusual_models_are_left_to_torch(quick: None) -> None:
     for changes in (
         {"lm": replace(LLAMA.lm, scale=0.5, bias="trained")},
         {"decoder": replace(LLAMA.decoder, norm_at="post")},  # with a norm at the end all the same
-        {"decoder": replace(LLAMA.decoder, alibi=True, rope=None)},
         {"decoder": replace(LLAMA.decoder, norm="dyt")},
-        {"decoder": replace(LLAMA.decoder, window=8)},
+        {"decoder": replace(LLAMA.decoder, experts=ExpertsConfig(count=4, d_ff=32))},
     ):
         assert not fast.accelerates(made(replace(LLAMA, **changes)), 1), changes  # type: ignore[arg-type]
     assert fast.accelerates(made(LLAMA), fast.MAX_ROWS) and not fast.accelerates(made(LLAMA), fast.MAX_ROWS + 1)
