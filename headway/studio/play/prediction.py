@@ -83,7 +83,7 @@ def check_form(task: Task, given: Mapping[str, Any]) -> None:
     for name, value in given.items():
         nested = name == "input" and task.takes in ("table", "graph") and isinstance(value, dict | list)
         if not isinstance(value, str) and not nested and not (name != "input" and isinstance(value, int | float)):
-            raise DataError("D001", f"{name}: expected a text, found {type(value).__name__}")
+            raise ConfigError("C002", f"{name}: expected a text, found {type(value).__name__}")
     for name, (least, most) in NUMBERS.items():
         value = given.get(name, least)
         if type(value) is not int or not least <= value <= most:
