@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from headway.cli.app import Device, Json, Model, Quiet, app, console, examples, load_bundle
-from headway.errors import UsageError
+from headway.errors import UsageError, nearest
 from headway.progress import progress_printer
 
 
@@ -54,6 +54,9 @@ class Questions:
             raise UsageError(
                 "U001", "--steer needs --away and --layer", '--steer "good|fine" --away "bad|poor" --layer 2'
             )
+
+
+PROJECTIONS = ("pca", "umap")
 
 
 @app.command(
@@ -103,6 +106,7 @@ def inspect(
     map_: Annotated[
         str | None, typer.Option("--map", help="without an input: a map of these words; all: many", metavar="WORDS")
     ] = None,
+    by: Annotated[str, typer.Option(help="the projection of --map: pca or umap", metavar="NAME")] = "pca",
     html: Annotated[Path | None, typer.Option(help="write a page that shows everything", metavar="FILE")] = None,
     json_: Json = False,
     device: Device = "auto",
@@ -116,8 +120,10 @@ def inspect(
     )  # fmt: skip
     if given is None:
         _check_weights_only(asked, html)
+        if by not in PROJECTIONS:
+            raise UsageError("U001", f"--by {by}{nearest(by, PROJECTIONS)}", f"one of {', '.join(PROJECTIONS)}")
         bundle = load_bundle(model, device, "auto", quiet)
-        found, lines = _weights(bundle, near, map_)
+        found, lines = _weights(bundle, near, map_, by)
     else:
         if near or map_ is not None:
             raise UsageError("U001", "--near and --map look at the weights", "leave out the input")
@@ -195,7 +201,7 @@ def _changes(session: Any, asked: Questions) -> list[Any]:
     return found
 
 
-def _weights(bundle: Any, near: str, words: str | None) -> tuple[dict[str, Any], Iterator[str]]:
+def _weights(bundle: Any, near: str, words: str | None, by: str) -> tuple[dict[str, Any], Iterator[str]]:
     """The parts of a model and its positions; the neighbours of a word; a map of words."""
     from headway.inspect.show import terminal
 
@@ -204,7 +210,7 @@ def _weights(bundle: Any, near: str, words: str | None) -> tuple[dict[str, Any],
         neighbours = [each.to_dict() for each in session.neighbours(near)]
         return {"near": neighbours}, terminal.neighbour_lines(near, neighbours)
     if words is not None:
-        points = session.embedding_map([] if words == "all" else words.split(","))
+        points = session.embedding_map([] if words == "all" else words.split(","), by)
         return points.to_dict(), terminal.map_of_words(points)
     found = {**session.overview(), "positions": session.positions()}
     return found, terminal.overview_lines(bundle.name, found)

@@ -21,7 +21,7 @@ from headway.inspect.reading.base import Reading
 from headway.inspect.reading.inputs import read_input
 from headway.inspect.readout import Readout, readout_of
 from headway.inspect.trace import DIGITS, Pass, array
-from headway.inspect.weights.embeddings import EmbeddingMap, embedding_map, neighbours, positions
+from headway.inspect.weights.embeddings import EmbeddingMap, Projection, embedding_map, neighbours, positions
 from headway.inspect.weights.overview import front_of, overview
 from headway.model.attention import Hook
 from headway.model.feed_forward import FeedForward
@@ -154,9 +154,9 @@ class Session:
         """The tokens whose vectors are nearest to that of a word."""
         return neighbours(self.loaded, word, k)
 
-    def embedding_map(self, words: Sequence[str] = ()) -> EmbeddingMap:
+    def embedding_map(self, words: Sequence[str] = (), by: Projection = "pca") -> EmbeddingMap:
         """Words, by default the first of the vocabulary, in the two dimensions in which their vectors differ most."""
-        return embedding_map(self.loaded, words)
+        return embedding_map(self.loaded, words, by)
 
     def positions(self, kind: str = "") -> dict[str, Any]:
         """How a stack knows of positions: cosines of their vectors, wavelengths, slopes, or a learned bias."""

@@ -231,7 +231,9 @@ def map_of_words(found: EmbeddingMap) -> Iterator[str]:
             left_out += 1
             continue
         rows[row][column : column + len(label)] = label
-    yield f"{len(found.words)} words; the two directions hold {found.share:.0%} of the variance"
+    share = found.share
+    held = "near words are alike" if share is None else f"the two directions hold {share:.0%} of the variance"
+    yield f"{len(found.words)} words; {held}"
     yield from ("  " + "".join(row).rstrip() for row in rows)
     if left_out:
         yield f"  {left_out} words would cover others; --json has all"

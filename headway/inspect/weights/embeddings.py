@@ -5,10 +5,11 @@ Letters: V tokens, N words or positions, M width of the model, H heads.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 
 from headway.config.model import TokensConfig
 from headway.data.tokenizers.tokenizer import Tokenizer
-from headway.errors import DataError
+from headway.errors import DataError, NotFoundError
 from headway.front.embedded import Positions
 from headway.front.patches import PatchEmbedding
 from headway.inspect.parts import Part
@@ -34,22 +35,26 @@ POSITIONS = 256
 """The most positions that are compared with each other."""
 SPACES = "Ġ▁"
 """Signs of a space at the front of a piece."""
+UMAP_WORDS = 8
+"""Fewer words have no neighbourhoods that could be kept."""
+Projection = Literal["pca", "umap"]
 FAR = 128
 """The largest distance at which a learned bias is shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingMap:
-    """Words at the two directions in which their vectors differ most (PCA)."""
+    """Words in two dimensions: the two directions in which their vectors differ most (PCA), or UMAP's."""
 
     words: tuple[str, ...]
     points: Tensor
     """(N, 2)"""
-    share: float
-    """Of the variance, which these two directions hold."""
+    share: float | None
+    """Of the variance, which these two directions hold; None for UMAP, which keeps neighbours instead."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {"words": list(self.words), "points": rounded(self.points), "share": round(self.share, DIGITS)}
+        share = None if self.share is None else round(self.share, DIGITS)
+        return {"words": list(self.words), "points": rounded(self.points), "share": share}
 
 
 @dataclass(frozen=True)
@@ -117,7 +122,7 @@ def readable(piece: str) -> str:
     return " " + piece[1:] if piece[:1] in SPACES else piece
 
 
-def embedding_map(loaded: Loaded, words: Sequence[str]) -> EmbeddingMap:
+def embedding_map(loaded: Loaded, words: Sequence[str], by: Projection = "pca") -> EmbeddingMap:
     """A map of these words; without any, of the first whole words of the vocabulary."""
     known = vocabulary(loaded)
     if words:
@@ -128,8 +133,25 @@ def embedding_map(loaded: Loaded, words: Sequence[str]) -> EmbeddingMap:
         chosen, rows = [word for _, word in found[:WORDS]], known.vectors[torch.tensor([i for i, _ in found[:WORDS]])]
     if len(chosen) < 2:
         raise DataError("D001", "a map needs two words or more")
+    if by == "umap":
+        return EmbeddingMap(words=tuple(chosen), points=_by_umap(rows), share=None)
     points, share = flattened(rows)
     return EmbeddingMap(words=tuple(chosen), points=points, share=share)
+
+
+def _by_umap(rows: Tensor) -> Tensor:
+    """(N, 2): neighbours by cosine stay neighbours (McInnes et al. 2018). The seed is fixed, so is the map."""
+    try:
+        from umap import UMAP
+    except ImportError:
+        raise NotFoundError("F003", "this map needs the package umap-learn", "pip install 'headway[umap]'") from None
+    if len(rows) < UMAP_WORDS:
+        raise DataError("D001", f"a map by UMAP needs {UMAP_WORDS} words or more, and there are {len(rows)}")
+    near = min(15, len(rows) - 1)
+    with warnings.catch_warnings():  # that a seed means one thread
+        warnings.simplefilter("ignore")
+        found = UMAP(n_neighbors=near, metric="cosine", random_state=0).fit_transform(rows.numpy())
+    return torch.from_numpy(found)
 
 
 def positions(part: Part, front: Any) -> dict[str, Any]:

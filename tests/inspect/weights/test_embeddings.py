@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from headway.api import Bundle
-from headway.errors import DataError
+from headway.errors import DataError, NotFoundError
 from headway.model.model import Transformer
 from headway.model.positions import alibi_slopes, sinusoidal
 
@@ -50,6 +51,27 @@ def test_words_of_the_vocabulary(bundle: Bundle) -> None:
     assert len(bundle.session.embedding_map().words) == 150
     with pytest.raises(DataError, match="two words or more"):
         bundle.session.embedding_map(["a"])
+
+
+def test_a_map_by_umap_keeps_neighbours(bundle: Bundle) -> None:
+    pytest.importorskip("umap", reason="pip install 'headway[umap]'")
+    table = bundle.model.target.table.weight
+    letters = "abcdefghijklmnop"
+    with torch.no_grad():
+        for i, letter in enumerate(letters):
+            table[ord(letter)] = 0.05 * torch.randn(32) + (1 if i < 8 else -1) * torch.ones(32)
+    found = bundle.session.embedding_map(list(letters), by="umap")
+    apart = torch.cdist(found.points.float(), found.points.float())
+    assert found.share is None and apart[:8, :8].max() < apart[:8, 8:].min()
+    assert torch.equal(found.points, bundle.session.embedding_map(list(letters), by="umap").points)
+    with pytest.raises(DataError, match="8 words or more, and there are 3"):
+        bundle.session.embedding_map(["a", "b", "c"], by="umap")
+
+
+def test_a_map_without_its_package(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "umap", None)
+    with pytest.raises(NotFoundError, match=r"headway\[umap\]"):
+        bundle.session.embedding_map(list("abcdefgh"), by="umap")
 
 
 def test_cosines_of_learned_and_sinusoidal_positions(bundle: Bundle) -> None:
