@@ -100,7 +100,7 @@ def test_a_person_chats(playing: RunningStudio, page: Any) -> None:
 def test_a_person_runs_a_task(model: str, shown: str, playing: RunningStudio, page: Any) -> None:
     open_page(page, playing)
     page.get_by_role("combobox", name="Model").fill(model[:8])
-    page.wait_for_function("document.querySelectorAll('[role=option]').length === 1")
+    page.locator("[role=option]:only-child").wait_for()
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     page.get_by_role("button", name="Run", exact=True).click()
