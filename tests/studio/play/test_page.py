@@ -98,9 +98,11 @@ def test_a_person_chats(playing: RunningStudio, page: Any) -> None:
 
 @pytest.mark.parametrize(("model", "shown"), [("classify-0001", "negative"), ("images-0001", "where it looked")])
 def test_a_person_runs_a_task(model: str, shown: str, playing: RunningStudio, page: Any) -> None:
+    from playwright.sync_api import expect
+
     open_page(page, playing)
     page.get_by_role("combobox", name="Model").fill(model[:8])
-    page.locator("[role=option]:only-child").wait_for()
+    expect(page.locator("[role=option]")).to_have_count(1)
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Enter")
     page.get_by_role("button", name="Run", exact=True).click()
