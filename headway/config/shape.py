@@ -57,12 +57,8 @@ def decoder_config(shape: ShapeConfig, vocab: int, length: int) -> AnyConfig:
 
 
 def _embedding_scale(shape: ShapeConfig, stack: StackConfig) -> float:
-    """√width where nothing brings small word vectors up: sines are of size 1 (2017), Dynamic Tanh has no statistics.
-
-    Without it neither learns in the time that other models take (docs/log.md).
-    """
-    large = shape.positions == "sinusoidal" or shape.norm == "dyt"
-    return float(stack.d_model) ** 0.5 if large else 1.0
+    """√width beside sines, which are of size 1 (2017): smaller word vectors would drown in them for long."""
+    return float(stack.d_model) ** 0.5 if shape.positions == "sinusoidal" else 1.0
 
 
 def encoder_config(shape: ShapeConfig, vocab: int, length: int) -> ModelConfig:
