@@ -13,6 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
+from _pytest.runner import runtestprotocol
 from uvicorn import Config, Server
 
 from headway.serve.auth import listen, loopback_names, url
@@ -70,6 +71,20 @@ def studio(tmp_path: Path) -> Iterator[RunningStudio]:
     """A studio over an empty folder of runs."""
     (tmp_path / "runs").mkdir()
     yield from run_studio(tmp_path / "runs", tmp_path / "state")
+
+
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """A test in a browser that fails is run once more: on a busy machine a page may be slower than the longest wait."""
+    if "browser" not in getattr(item, "fixturenames", ()):
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    reports = runtestprotocol(item, log=False, nextitem=nextitem)
+    if any(report.failed for report in reports):
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+    for report in reports:
+        item.ihook.pytest_runtest_logreport(report=report)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
 
 
 def chromium() -> str:

@@ -132,6 +132,7 @@ def test_attention_over_a_picture_that_is_sent(
     opened(page, studio, folders["vit"], input="drawn:circle", layer=1, head=2)
     page.set_input_files("input[type=file]", tmp_path / "red.png")
     page.wait_for_url("**red.png**")
+    page.wait_for_load_state("networkidle")  # the picture of before stands there until the new one has come
     page.wait_for_selector("[aria-label^='The picture']")
     page.focus("[aria-label^='The picture']")
     page.keyboard.press("ArrowRight")
