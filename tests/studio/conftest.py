@@ -74,12 +74,13 @@ def studio(tmp_path: Path) -> Iterator[RunningStudio]:
 
 
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
-    """A test in a browser that fails is run once more: on a busy machine a page may be slower than the longest wait."""
+    """A test in a browser whose wait was too short is run once more, as on a busy machine; any other failure counts."""
     if "browser" not in getattr(item, "fixturenames", ()):
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     reports = runtestprotocol(item, log=False, nextitem=nextitem)
-    if any(report.failed for report in reports):
+    failed = [report for report in reports if report.failed]
+    if failed and all("playwright._impl._errors.TimeoutError" in report.longreprtext for report in failed):
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
